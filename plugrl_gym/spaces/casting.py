@@ -1,0 +1,38 @@
+"""Numbers from one dtype into another, without a silent loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["lost"]
+
+
+def lost(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[np.bool_] | None:
+    """Where ``array.astype(dtype)`` would give another number, by more than rounding.
+
+    Args:
+        array: Booleans, integers or floats.
+        dtype: The same kinds. A float rounds, and cannot hold what becomes infinite; an integer
+            or bool cannot hold fractions, NaN, or what lies outside its range.
+
+    Returns:
+        bool, of the shape of ``array``; None where nothing can be lost.
+    """
+    if np.can_cast(array.dtype, dtype):
+        return None
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            overflows: npt.NDArray[np.bool_] = np.isinf(array.astype(dtype)) & np.isfinite(array)
+        return overflows
+    if dtype.kind == "b":
+        least, beyond = 0, 2
+    else:
+        least, beyond = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max) + 1
+    # Powers of two: exact in every float. NaN fails both comparisons.
+    fits = (array >= least) & (array < beyond)
+    if array.dtype.kind == "f":
+        fits &= array == np.trunc(array)
+    return np.logical_not(fits)
