@@ -1,0 +1,9 @@
+"""The client: envs here, the policy elsewhere."""
+
+from __future__ import annotations
+
+from plugrl_gym.client.loop import RunSummary
+from plugrl_gym.client.statistics import ClientStatistics
+from plugrl_gym.client.vector_env import PlugRLVectorEnv
+
+__all__ = ["ClientStatistics", "PlugRLVectorEnv", "RunSummary"]

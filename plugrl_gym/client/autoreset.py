@@ -1,0 +1,134 @@
+"""Gymnasium's three autoreset modes, read as finished rows and resetting rows (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+
+from plugrl_gym.errors import UsageError
+from plugrl_gym.protocol import Observation
+from plugrl_gym.spaces import ObservationLayout
+
+__all__ = ["final_observations", "masked_rows", "read_autoreset_mode", "unchanged"]
+
+_FINAL_KEYS = ("final_obs", "final_observation")
+_BY_NAME = {
+    mode.value.lower().replace("_", "").replace("-", ""): mode
+    for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
+}
+
+
+def read_autoreset_mode(
+    env: VectorEnv[Any, Any, Any], given: AutoresetMode | str | None
+) -> AutoresetMode:
+    """When ``env`` resets a finished sub-env.
+
+    Args:
+        env: The vector env.
+        given: The caller's word, which wins; ``"NextStep"`` and ``"next-step"`` are the same.
+
+    Raises:
+        UsageError: Neither the caller nor the env says it.
+    """
+    found = given if given is not None else _tag(env)
+    if isinstance(found, AutoresetMode):
+        return found
+    if isinstance(found, str):
+        mode = _BY_NAME.get(found.lower().replace("_", "").replace("-", ""))
+        if mode is not None:
+            return mode
+    allowed = "AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED"
+    if found is None:
+        raise UsageError(
+            f"{env} does not say when it resets a finished sub-env (no 'autoreset_mode' in its "
+            f"metadata); pass autoreset_mode= one of {allowed}"
+        )
+    raise UsageError(f"autoreset_mode: expected {allowed}, got {found!r}")
+
+
+def _tag(env: VectorEnv[Any, Any, Any]) -> object:
+    """The innermost env's own attribute before its metadata.
+
+    Before gymnasium 1.4 two vector envs over one env class shared their metadata dict, so that
+    the tag could be another env's. A wrapper that sets metadata of its own has the last word.
+    """
+    while isinstance(env, VectorWrapper):
+        own: Mapping[str, Any] | None = getattr(env, "_metadata", None)
+        if own and "autoreset_mode" in own:
+            return own["autoreset_mode"]
+        env = env.env
+    attribute = getattr(env, "autoreset_mode", None)
+    return attribute if attribute is not None else (env.metadata or {}).get("autoreset_mode")
+
+
+def final_observations(
+    layout: ObservationLayout, info: Mapping[str, Any], ended: npt.NDArray[np.bool_]
+) -> dict[int, Observation]:
+    """Terminal observations of a SAME_STEP env, one row each, by env.
+
+    ``info["final_obs"]`` may hold one observation for each env (an object array, as Gymnasium's
+    own vector envs) or one dense batch; the mask key is not needed.
+
+    Args:
+        layout: Of the env's observation space.
+        info: The step's info.
+        ended: bool [n].
+
+    Raises:
+        UsageError: An episode ended and its terminal observation is nowhere: the first
+            observation of the next episode is never taken for it.
+    """
+    envs = np.flatnonzero(ended).tolist()
+    final = next((info[key] for key in _FINAL_KEYS if key in info), None)
+    if final is None:
+        raise UsageError(
+            f"env {envs[0]} ended its episode and was reset in the same step, but info has no "
+            "'final_obs', so its terminal observation is lost; make the vector env report it, or "
+            "use AutoresetMode.NEXT_STEP"
+        )
+    if _one_per_env(final, layout):
+        missing = [env for env in envs if final[env] is None]
+        if missing:
+            raise UsageError(
+                f"env {missing[0]} ended its episode, but info['final_obs'][{missing[0]}] is "
+                "None; make the vector env report it, or use AutoresetMode.NEXT_STEP"
+            )
+        return {env: layout.encode_one(final[env]) for env in envs}
+    batch = layout.encode(final)
+    return {env: batch.select([env]) for env in envs}
+
+
+def _one_per_env(final: Any, layout: ObservationLayout) -> bool:
+    if isinstance(final, np.ndarray):
+        return bool(final.dtype.kind == "O")
+    if isinstance(final, list):
+        return True
+    # A tuple holds one observation for each env, unless the observation itself is a Tuple.
+    return isinstance(final, tuple) and not isinstance(layout.space, spaces.Tuple)
+
+
+def masked_rows(info: Mapping[str, Any], num_envs: int) -> npt.NDArray[np.bool_]:
+    """bool [n]: rows that the env itself declares not to be a real step (``info["masked"]``)."""
+    masked = info.get("masked")
+    if masked is None:
+        return np.zeros(num_envs, dtype=np.bool_)
+    rows: npt.NDArray[np.bool_] = np.asarray(masked).astype(np.bool_).reshape(num_envs)
+    return rows
+
+
+def unchanged(before: Observation, after: Observation, rows: npt.NDArray[np.bool_]) -> int | None:
+    """The first env of ``rows`` bool [n] whose observation differs; None if there is none."""
+    different = np.zeros(len(rows), dtype=np.bool_)
+    for group in ("images", "states"):
+        for name, old in getattr(before, group).items():
+            new = getattr(after, group)[name]
+            same = (old == new) | ((old != old) & (new != new))
+            different |= ~same.reshape(len(rows), -1).all(axis=1)
+    different |= np.array([a != b for a, b in zip(before.text, after.text, strict=True)])
+    changed = np.flatnonzero(different & rows)
+    return int(changed[0]) if len(changed) else None

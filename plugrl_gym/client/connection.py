@@ -1,0 +1,327 @@
+"""One connection to a server: a blocking WebSocket around the protocol's client side.
+
+Every wait has a deadline and says what it waits for. An exchange that was interrupted, by a
+deadline or by Ctrl-C, closes its connection: a late answer is never taken for the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NoReturn, TypeVar
+from urllib.parse import urlsplit
+
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidStatus,
+    InvalidURI,
+    WebSocketException,
+)
+from websockets.sync.client import ClientConnection, connect
+
+from plugrl_gym.errors import (
+    ConnectionFailed,
+    ConnectionLost,
+    ConnectTimeout,
+    RemoteProtocolError,
+    ReplyTimeout,
+    RunFinished,
+    ServerRefused,
+    UsageError,
+)
+from plugrl_gym.protocol import Action, ClientProtocol, Feedback, Infer, Metadata
+from plugrl_gym.protocol.close import REASON_STOP, CloseCode, fit_reason
+
+__all__ = ["Connection", "Endpoint", "parse_url"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("plugrl_gym.client")
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_TICK: Final = 1.0
+_FIRST_NOTICE: Final = 5.0
+
+
+def parse_url(url: str) -> str:
+    """A ``ws://`` or ``wss://`` URL from what a user types; ``host:port`` is ``ws://host:port``.
+
+    Raises:
+        UsageError: Another scheme, or no host.
+    """
+    if not isinstance(url, str) or not url:
+        raise UsageError(f"url: expected ws://HOST:PORT, got {url!r}")
+    full = url if "://" in url else f"ws://{url}"
+    try:
+        parts = urlsplit(full)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise UsageError(f"url: expected ws://HOST:PORT, got {url!r} ({error})") from None
+    if parts.scheme in ("http", "https"):
+        cure = full.replace("http", "ws", 1)
+        raise UsageError(f"url: PlugRL speaks WebSocket, not HTTP: use {cure} for {url!r}")
+    if parts.scheme not in ("ws", "wss"):
+        raise UsageError(f"url: expected ws:// or wss://, got {parts.scheme}:// in {url!r}")
+    if not host:
+        raise UsageError(f"url: no host in {url!r}; expected ws://HOST:PORT")
+    if port is None and "://" not in url:
+        full = f"{full.rstrip('/')}:8000"
+    return full
+
+
+def log_wait(seconds: float, what: str) -> None:
+    """The default notice of a wait: a log line at 5 s, then every 30 s."""
+    if int(seconds) == int(_FIRST_NOTICE) or int(seconds) % 30 == 0:
+        _log.warning("waiting for %s, %.0f s", what, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server is, and how long to wait for it; all times in seconds.
+
+    Attributes:
+        url: ``ws://HOST:PORT``.
+        api_key: Sent as ``Authorization: Api-Key <key>``; never logged.
+        connect_timeout: For a server to be reached at all.
+        metadata_timeout: For a connected server to speak first.
+        liveness_timeout: While waiting for an answer: without a sign of life (a pong) for so
+            long, the server counts as gone. A server that learns for an hour and answers pings
+            is waited for.
+        reply_timeout: For an answer in all, however alive the server is; None for no limit.
+        close_timeout: For the closing handshake.
+        on_wait: Called once a second while waiting, from the fifth second on, with the seconds
+            waited and what for.
+    """
+
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+    connect_timeout: float = 30.0
+    metadata_timeout: float = 20.0
+    liveness_timeout: float = 60.0
+    reply_timeout: float | None = None
+    close_timeout: float = 2.0
+    on_wait: Callable[[float, str], None] = log_wait
+
+    def wait_notice(self, started: float, what: str) -> None:
+        """Tell :attr:`on_wait`, where it is time to."""
+        waited = time.monotonic() - started
+        if waited >= _FIRST_NOTICE:
+            self.on_wait(waited, what)
+
+
+class Connection:
+    """An open connection; the metadata has been read.
+
+    Args:
+        endpoint: Where to connect; one attempt is made, within ``timeout`` seconds.
+        timeout: For the TCP connection and the WebSocket handshake.
+
+    Raises:
+        ConnectTimeout: Nothing listens there, or it did not answer: trying again may help.
+        ConnectionFailed: The name does not resolve, or what listens speaks no WebSocket.
+        RemoteProtocolError: It speaks WebSocket, but not PlugRL.
+        ServerRefused: The server refused the handshake (HTTP 401), or said 1008.
+        RunFinished: The server closed with its stop reason at once.
+    """
+
+    def __init__(self, endpoint: Endpoint, timeout: float) -> None:
+        self._endpoint = endpoint
+        self._protocol = ClientProtocol()
+        self._stack = contextlib.ExitStack()
+        self._socket = self._open(timeout)
+        try:
+            frame = self._receive("the server's metadata", endpoint.metadata_timeout)
+            self.metadata: Metadata = self._protocol.receive_metadata(frame)
+        except RemoteProtocolError as error:
+            self.abort(CloseCode.PROTOCOL_ERROR, str(error))
+            raise RemoteProtocolError(
+                f"{endpoint.url} is not a PlugRL version 1 server: {error}{_openpi_hint(error)}"
+            ) from None
+        except BaseException:
+            self.abort()
+            raise
+
+    def _open(self, timeout: float) -> ClientConnection:
+        url = self._endpoint.url
+        headers = None
+        if self._endpoint.api_key is not None:
+            headers = {"Authorization": f"Api-Key {self._endpoint.api_key}"}
+        host = urlsplit(url).hostname
+        try:
+            # Entered as a context manager: websockets 17 deprecates any other use.
+            return self._stack.enter_context(
+                connect(
+                    url,
+                    compression=None,
+                    max_size=None,
+                    open_timeout=timeout,
+                    ping_interval=None,
+                    close_timeout=self._endpoint.close_timeout,
+                    additional_headers=headers,
+                    proxy=None if host in _LOOPBACK else True,
+                )
+            )
+        except InvalidURI as error:
+            raise UsageError(f"url: {error}") from None
+        except InvalidStatus as error:
+            _raise_status(url, error.response.status_code)
+        except socket.gaierror as error:
+            raise ConnectionFailed(
+                f"{url}: the host name {host!r} does not resolve ({error.strerror}); check its "
+                "spelling"
+            ) from None
+        except TimeoutError:
+            raise ConnectTimeout(f"{url}: no answer within {timeout:.0f} s") from None
+        except ConnectionRefusedError:
+            raise ConnectTimeout(f"{url}: nothing listens there (connection refused)") from None
+        except (InvalidHandshake, EOFError) as error:
+            raise ConnectionFailed(
+                f"{url}: what listens there speaks no WebSocket ({_reason(error)}); is it a "
+                "PlugRL server?"
+            ) from None
+        except (OSError, WebSocketException) as error:
+            raise ConnectTimeout(f"{url}: {_reason(error)}") from None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The optional features that the server offers."""
+        return self.metadata.features
+
+    def infer(self, infer: Infer, accept: Callable[[Action], T]) -> T:
+        """Ask for actions and wait for them.
+
+        Args:
+            infer: The request.
+            accept: Turns the answer into what the caller wants; it may raise
+                RemoteProtocolError.
+
+        Raises:
+            LocalProtocolError: The request may not be sent; the connection is as before.
+            RemoteProtocolError: The answer breaks the protocol; the connection is closed.
+            ReplyTimeout: No answer in time; the connection is closed.
+            ConnectionLost, ServerRefused, RunFinished: The server closed it.
+        """
+        frame = self._protocol.send_infer(infer)
+        try:
+            self._send(frame)
+            reply = self._receive("the server", self._endpoint.reply_timeout)
+            return accept(self._protocol.receive_action(reply))
+        except RemoteProtocolError as error:
+            self.abort(CloseCode.PROTOCOL_ERROR, str(error))
+            raise
+        except BaseException:
+            self.abort()
+            raise
+
+    def feedback(self, feedback: Feedback) -> None:
+        """Report finished chunks; there is no answer.
+
+        Raises:
+            LocalProtocolError: It may not be sent; the connection is as before.
+            ConnectionLost, ServerRefused, RunFinished: The server has closed it.
+        """
+        frame = self._protocol.send_feedback(feedback)
+        try:
+            self._send(frame)
+        except BaseException:
+            self.abort()
+            raise
+
+    def close(self) -> None:
+        """Close with code 1000 and wait for the server's close frame, for a bounded time."""
+        self.abort(CloseCode.NORMAL)
+
+    def abort(self, code: CloseCode | None = None, reason: str = "") -> None:
+        """Close at once: with a close frame if ``code`` is given, without where it is None."""
+        with contextlib.suppress(OSError, WebSocketException):
+            if code is not None:
+                self._socket.close(code, fit_reason(reason))
+            else:
+                self._socket.close_socket()
+        with contextlib.suppress(OSError, WebSocketException):
+            self._stack.close()
+
+    def _send(self, frame: bytes) -> None:
+        try:
+            self._socket.send(frame)
+        except ConnectionClosed as closed:
+            self._raise_closed(closed)
+        except OSError as error:
+            raise ConnectionLost(f"{self._endpoint.url}: {_reason(error)}") from None
+
+    def _receive(self, what: str, limit: float | None) -> bytes | str:
+        started = time.monotonic()
+        alive = started
+        pong = None
+        while True:
+            now = time.monotonic()
+            if limit is not None and now - started >= limit:
+                raise ReplyTimeout(
+                    f"{self._endpoint.url}: waited {now - started:.0f} s for {what}, "
+                    f"the limit is {limit:.0f} s"
+                )
+            tick = _TICK if limit is None else min(_TICK, started + limit - now)
+            try:
+                return self._socket.recv(timeout=max(tick, 0.001))
+            except TimeoutError:
+                pass
+            except ConnectionClosed as closed:
+                self._raise_closed(closed)
+            if pong is None or pong.is_set():
+                alive = time.monotonic() if pong is not None else alive
+                pong = self._ping()
+            elif time.monotonic() - alive >= self._endpoint.liveness_timeout:
+                raise ReplyTimeout(
+                    f"{self._endpoint.url}: waited for {what}, and it has shown no sign of life "
+                    f"for {time.monotonic() - alive:.0f} s"
+                )
+            self._endpoint.wait_notice(started, what)
+
+    def _ping(self) -> threading.Event:
+        try:
+            return self._socket.ping()
+        except ConnectionClosed as closed:
+            self._raise_closed(closed)
+
+    def _raise_closed(self, closed: ConnectionClosed) -> NoReturn:
+        url, frame = self._endpoint.url, closed.rcvd
+        if frame is None:
+            raise ConnectionLost(f"{url}: the connection broke without a close frame") from None
+        if frame.code == CloseCode.GOING_AWAY and frame.reason == REASON_STOP:
+            raise RunFinished("the server ended the run") from None
+        if frame.code == CloseCode.POLICY_VIOLATION:
+            raise ServerRefused(frame.reason or "the server refused this client") from None
+        raise ConnectionLost(
+            f"{url}: the server closed the connection: {frame.code} "
+            f"{frame.reason or '(no reason given)'}"
+        ) from None
+
+
+def _raise_status(url: str, status: int) -> NoReturn:
+    if status == 401:
+        raise ServerRefused(
+            f"{url}: the server wants a key and did not accept ours (HTTP 401); pass api_key="
+        ) from None
+    raise ConnectionFailed(
+        f"{url}: an HTTP server answered with status {status} instead of a WebSocket handshake; "
+        "is it a PlugRL server?"
+    ) from None
+
+
+def _openpi_hint(error: RemoteProtocolError) -> str:
+    if "without message_type" in str(error):
+        return " (an openpi policy server begins so; it learns nothing and takes no feedback)"
+    return ""
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    cause = error.__cause__ or error.__context__
+    if isinstance(error, InvalidHandshake) and cause is not None and str(cause):
+        text = f"{text}: {cause}"
+    return text.splitlines()[0][:160]

@@ -1,0 +1,138 @@
+"""Ready-made loops over a :class:`~plugrl_gym.client.vector_env.PlugRLVectorEnv`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from plugrl_gym.errors import RunFinished
+
+if TYPE_CHECKING:
+    from plugrl_gym.client.vector_env import PlugRLVectorEnv
+
+__all__ = ["RunSummary", "rollout", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """How a run went; times in seconds, steps are env steps over all envs.
+
+    Attributes:
+        mean_return, mean_length: Over the last 100 episodes; None if none finished.
+        finished: Whether the server ended the run (else a limit did).
+    """
+
+    env_steps: int
+    episodes: int
+    mean_return: float | None
+    mean_length: float | None
+    steps_per_second: float
+    wall_seconds: float
+    chunks_received: int
+    chunks_dropped: int
+    connections: int
+    finished: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return asdict(self)
+
+
+def rollout(
+    envs: PlugRLVectorEnv,
+    seed: int | list[int | None] | None,
+    max_steps: int | None,
+    max_episodes: int | None,
+    progress: bool,
+) -> Iterator[Any]:
+    """See :meth:`PlugRLVectorEnv.rollout`."""
+    stats = envs.stats
+    first_step, first_episode = stats.env_steps, stats.episodes
+
+    def limit_reached() -> bool:
+        steps, episodes = stats.env_steps - first_step, stats.episodes - first_episode
+        return (max_steps is not None and steps >= max_steps) or (
+            max_episodes is not None and episodes >= max_episodes
+        )
+
+    with _Bar(envs, max_steps, progress) as bar:
+        envs.reset(seed=seed)
+        over = False
+        while not (over or limit_reached()):
+            try:
+                step = envs.step()
+            except RunFinished:
+                return
+            if not limit_reached():
+                # Asked for before the caller sees this step, so that a run's end is known by
+                # then: nothing is stepped that the server would not hear of.
+                over = _ends(envs)
+            bar.show()
+            yield step
+
+
+def _ends(envs: PlugRLVectorEnv) -> bool:
+    try:
+        envs.infer()
+    except RunFinished:
+        return True
+    return False
+
+
+def run(
+    envs: PlugRLVectorEnv,
+    *,
+    seed: int | list[int | None] | None = None,
+    max_steps: int | None = None,
+    max_episodes: int | None = None,
+    progress: bool = False,
+) -> RunSummary:
+    """See :meth:`PlugRLVectorEnv.run`."""
+    started = time.monotonic()
+    steps = envs.stats.env_steps
+    for _ in rollout(envs, seed, max_steps, max_episodes, progress):
+        pass
+    wall = time.monotonic() - started
+    stats = envs.stats
+    return RunSummary(
+        env_steps=stats.env_steps,
+        episodes=stats.episodes,
+        mean_return=stats.mean_return,
+        mean_length=sum(stats.lengths) / len(stats.lengths) if stats.lengths else None,
+        steps_per_second=(stats.env_steps - steps) / wall if wall > 0 else 0.0,
+        wall_seconds=wall,
+        chunks_received=stats.chunks_received,
+        chunks_dropped=stats.chunks_dropped,
+        connections=stats.connections,
+        finished=envs.finished,
+    )
+
+
+class _Bar:
+    """A live line: env steps, steps/s and the mean return."""
+
+    def __init__(self, envs: PlugRLVectorEnv, total: int | None, shown: bool) -> None:
+        self._envs = envs
+        self.counted = envs.stats.env_steps
+        self._tqdm = tqdm(
+            total=total, unit=" steps", disable=not shown, file=sys.stderr, mininterval=0.2
+        )
+
+    def show(self) -> None:
+        """Bring the line up to date."""
+        stats = self._envs.stats
+        self._tqdm.update(stats.env_steps - self.counted)
+        self.counted = stats.env_steps
+        if stats.mean_return is not None and not self._tqdm.disable:
+            self._tqdm.set_postfix_str(f"return {stats.mean_return:.1f}", refresh=False)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._tqdm.close()

@@ -1,0 +1,490 @@
+"""``PlugRLVectorEnv``: step any Gymnasium vector env with a remote policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+
+from plugrl_gym.client import autoreset, loop
+from plugrl_gym.client.chunks import RESETTING, Chunks, StepRecord
+from plugrl_gym.client.connection import Endpoint, log_wait, parse_url
+from plugrl_gym.client.episodes import EpisodeCounter, reported_success
+from plugrl_gym.client.handed_out import (
+    check_vector_env,
+    env_id,
+    merge_info,
+    numbers,
+    replace_rows,
+    rows_of,
+)
+from plugrl_gym.client.loop import RunSummary
+from plugrl_gym.client.rows import Rows
+from plugrl_gym.client.session import Session
+from plugrl_gym.client.statistics import ClientStatistics
+from plugrl_gym.errors import LocalProtocolError, UsageError
+from plugrl_gym.protocol import (
+    EXECUTED_ACTIONS,
+    GYM_SPACES,
+    REUSE_FEEDBACK_OBS,
+    Infer,
+    Observation,
+    SpaceDeclaration,
+)
+from plugrl_gym.spaces import ActionLayout, ObservationLayout, describe_space
+from plugrl_gym.spaces.observations import select_row
+
+__all__ = ["PlugRLVectorEnv"]
+
+_Step = tuple[Any, Any, Any, Any, dict[str, Any]]
+
+
+class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
+    """A vector env whose actions come from a PlugRL server.
+
+    One ``step()`` is one step of the wrapped env, whatever the server's horizon; it asks the
+    server for a chunk of actions only where an env's chunk ran out, and feeds back every chunk
+    that finished. Nothing connects before the first ``reset()``.
+
+    Args:
+        env: Any vector env: Sync, Async, native or hand-written. Over one whose autoreset is
+            DISABLED, finished envs are reset inside the step and this wrapper presents itself
+            as SAME_STEP.
+        url: ``ws://HOST:PORT`` (or ``HOST:PORT``).
+        autoreset_mode: For an env that does not tag its mode in its metadata.
+        out_of_bounds: ``"clip"`` or ``"error"``: what to do with a server's number outside the
+            action space.
+        mode: ``"train"``, or ``"eval"`` for deterministic actions that nothing is learned from
+            (where the server offers ``gym-spaces``).
+        api_key: For a server that wants one.
+        connect_timeout: Seconds to try for a first connection.
+        reconnect_timeout: Seconds to try after a lost one.
+        metadata_timeout, liveness_timeout, reply_timeout: See
+            :class:`~plugrl_gym.client.connection.Endpoint`.
+        on_wait: Called once a second while waiting longer than 5 s; logs by default.
+
+    Attributes:
+        stats: :class:`~plugrl_gym.client.statistics.ClientStatistics`, counted live.
+
+    Raises:
+        UsageError: A plain ``gym.Env``, an unreadable autoreset mode, a bad URL.
+        UnsupportedSpace: A space with no encoding.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from plugrl_gym import PlugRLVectorEnv
+        >>> envs = PlugRLVectorEnv(gym.make_vec("CartPole-v1", num_envs=8), "ws://127.0.0.1:8000")
+        >>> for obs, reward, terminated, truncated, info in envs.rollout(seed=0):  # doctest: +SKIP
+        ...     pass
+        >>> envs.close()
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        url: str = "ws://127.0.0.1:8000",
+        *,
+        autoreset_mode: AutoresetMode | str | None = None,
+        out_of_bounds: str = "clip",
+        mode: str = "train",
+        api_key: str | None = None,
+        connect_timeout: float = 30.0,
+        reconnect_timeout: float = 300.0,
+        metadata_timeout: float = 20.0,
+        liveness_timeout: float = 60.0,
+        reply_timeout: float | None = None,
+        on_wait: Callable[[float, str], None] = log_wait,
+    ) -> None:
+        check_vector_env(env)
+        super().__init__(env)
+        if mode not in ("train", "eval"):
+            raise UsageError(f"mode: expected 'train' or 'eval', got {mode!r}")
+        self._mode = autoreset.read_autoreset_mode(env, autoreset_mode)
+        if self._mode is AutoresetMode.DISABLED:
+            self.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        elif autoreset_mode is not None:
+            self.metadata = {**(env.metadata or {}), "autoreset_mode": self._mode}
+        self._layout = ObservationLayout(env.single_observation_space)
+        self._actions = ActionLayout(env.single_action_space, out_of_bounds)
+        self._declaration = self._declare(mode)
+        self._placeholder = self._actions.placeholder(env.num_envs)
+        self._chunks = Chunks(env.num_envs, self._actions.shape, self._actions.dtype)
+        self._episodes = EpisodeCounter(env.num_envs)
+        endpoint = Endpoint(
+            url=parse_url(url),
+            api_key=api_key,
+            connect_timeout=connect_timeout,
+            metadata_timeout=metadata_timeout,
+            liveness_timeout=liveness_timeout,
+            reply_timeout=reply_timeout,
+            on_wait=on_wait,
+        )
+        self._session = Session(endpoint, reconnect_timeout, self._on_lost)
+        self._current: Observation | None = None
+        self._began = np.zeros(env.num_envs, dtype=np.bool_)
+        self._fed_back = np.zeros(env.num_envs, dtype=np.bool_)
+        self._undeclared = True
+        self.stats = ClientStatistics()
+
+    # -- Gymnasium's interface ------------------------------------------------------------
+
+    def reset(
+        self,
+        *,
+        seed: int | list[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset the envs, all or those of ``options["reset_mask"]`` bool [n]; connects if need be.
+
+        A reset in mid episode, or of an env that holds an unrun chunk, ends the connection and
+        opens another: no message of version 1 can say it (SPEC 8.37).
+
+        Raises:
+            ConnectionFailed, ServerRefused, RemoteProtocolError: No connection could be made.
+        """
+        mask = self._reset_mask(options)
+        if self._current is not None and self._interrupts(mask):
+            self._send(self._chunks.take_held())
+            self._session.hang_up()
+        if not self._session.finished:
+            self._connect()
+        before = self._current
+        # reset_mask is popped from the dict by some vector envs: they get one of their own.
+        fresh = None if options is None else dict(options)
+        observation, info = self.env.reset(seed=seed, options=fresh)  # type: ignore[arg-type]
+        self._current = self._layout.encode(observation)
+        if before is not None:
+            self._check_unmasked(before, self._current, ~mask)
+        self._chunks.reset(mask)
+        masked = autoreset.masked_rows(info, self.num_envs)
+        self._chunks.phase[masked & mask] = RESETTING
+        self._episodes.reset(mask)
+        self._began |= mask
+        self._fed_back &= ~mask
+        self._send(self._chunks.release())
+        return observation, info
+
+    def step(self, actions: Any = None) -> _Step:
+        """One step of the wrapped env.
+
+        Args:
+            actions: None for the server's own, or [n, *da] to execute instead; where they
+                differ, the server must offer ``gym-executed-actions``.
+
+        Returns:
+            What the wrapped env returned; ``info["action"]`` is the executed batch [n, *da].
+
+        Raises:
+            RunFinished: The server has ended the run; nothing was stepped.
+            UsageError: Replaced actions that the server could not be told of.
+        """
+        planned = self.infer()
+        executed, overridden = self._execute(planned, actions)
+        try:
+            return self._advance(executed, overridden)
+        except BaseException:
+            # The envs may have moved without the bookkeeping: only a reset makes both agree.
+            self._current = None
+            self._session.hang_up()
+            raise
+
+    def _advance(self, executed: npt.NDArray[Any], overridden: npt.NDArray[np.bool_]) -> _Step:
+        active = self._chunks.phase != RESETTING
+        observation, reward, terminated, truncated, info = self.env.step(executed.copy())
+        info = dict(info)
+        record = self._read_step(observation, reward, terminated, truncated, info, active, executed)
+        ended = record.terminated | record.truncated
+        if self._mode is AutoresetMode.DISABLED and ended.any():
+            # Copied: the reset may write into what the step handed out.
+            reward, terminated, truncated = deepcopy((reward, terminated, truncated))
+            observation, info = self._reset_finished(observation, info, ended)
+        self._chunks.record(record, overridden)
+        self.stats.count_step(active, ended, record.returns, record.lengths)
+        self._episodes.reset(ended)
+        self._began = (self._began & ~active) | ended | record.resetting
+        self._send(self._chunks.release())
+        info["action"] = executed
+        return observation, reward, terminated, truncated, info
+
+    def infer(self) -> npt.NDArray[Any]:
+        """The server's actions [n, *da] for the next step; asks for chunks where they ran out.
+
+        Rows of envs whose next step is a reset (NEXT_STEP) hold a placeholder.
+
+        Raises:
+            RunFinished: The server has ended the run.
+        """
+        if self._current is None:
+            raise UsageError(
+                "call reset() before step() or infer(); it is needed again after a step that failed"
+            )
+        while len(self._chunks.ready):
+            self._connect()
+            self._exchange()
+        return self._chunks.next_actions(self._placeholder)
+
+    def close(self, **kwargs: Any) -> None:
+        """Feed back what legally can be, close the connection with code 1000 and the envs."""
+        try:
+            if self._current is not None and self._session.connected:
+                self._send(self._chunks.flush(self._current))
+            self._session.hang_up()
+        finally:
+            self._current = None
+            super().close(**kwargs)
+
+    # -- Loops ----------------------------------------------------------------------------
+
+    def rollout(
+        self,
+        *,
+        seed: int | list[int | None] | None = None,
+        max_steps: int | None = None,
+        max_episodes: int | None = None,
+        progress: bool = False,
+    ) -> Iterator[_Step]:
+        """Reset, then yield every step until the server ends the run or a limit is reached.
+
+        Args:
+            seed: For the reset.
+            max_steps: Env steps, counted over all envs.
+            max_episodes: Finished episodes, counted over all envs.
+            progress: Show a live line on stderr.
+        """
+        return loop.rollout(self, seed, max_steps, max_episodes, progress)
+
+    def run(self, **kwargs: Any) -> RunSummary:
+        """Drain :meth:`rollout` (same arguments) and return its summary."""
+        return loop.run(self, **kwargs)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the server has ended the run."""
+        return self._session.finished
+
+    # -- Exchange -------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        if self._session.connect():
+            self._undeclared = True
+            self.stats.connections += 1
+
+    def _exchange(self) -> None:
+        """One message that brings the READY envs closer to their chunks."""
+        assert self._current is not None
+        if self._chunks.acting:
+            rows = self._chunks.settle(self._current)
+            if rows is not None:
+                return self._send(rows)
+        elif len(envs := self._chunks.askable):
+            return self._ask(envs)
+        return self._session.hang_up()
+
+    def _ask(self, envs: npt.NDArray[np.int64]) -> None:
+        assert self._current is not None
+        features = self._session.features
+        observation, reuse = self._current, None
+        if REUSE_FEEDBACK_OBS in features:
+            # The row of the last feedback is this very observation unless an episode began.
+            reuse = self._fed_back[envs] & ~self._began[envs]
+            observation = rows_of(observation, envs[~reuse])
+        elif len(envs) < self.num_envs:
+            observation = observation.select(envs)
+        infer = Infer(
+            observation=observation,
+            env_indices=envs,
+            step_ids=self._chunks.step_ids[envs],
+            reuse=reuse,
+            spaces=self._declaration if self._undeclared and GYM_SPACES in features else None,
+        )
+        chunk = self._session.infer(
+            self._checked(infer), lambda action: self._actions.decode(action.action)
+        )
+        if chunk is not None:
+            self._undeclared = False
+            self._chunks.assign(envs, chunk)
+            self.stats.chunks_received += len(envs)
+
+    def _send(self, rows: Rows | None) -> None:
+        if rows is None or not self._session.connected:
+            return
+        feedback = self._checked(rows.to_feedback(self._session.features))
+        if self._session.feedback(feedback):
+            self._fed_back[rows.envs] = ~(rows.terminated | rows.truncated)
+            self.stats.chunks_fed_back += len(rows)
+        else:
+            self.stats.chunks_dropped += len(rows)
+            self.stats.steps_dropped += int(rows.steps.sum())
+
+    def _checked(self, message: Any) -> Any:
+        """Stop a NaN or infinity where it is born, with the step at which it was."""
+        bad = message.observation.first_non_finite()
+        if bad is not None:
+            envs = message.env_indices
+            if isinstance(message, Infer) and message.reuse is not None:
+                envs = envs[~message.reuse]
+            self._refuse_number(f"the observation states.{bad[0]}", int(envs[bad[1]]))
+        return message
+
+    def _refuse_number(self, what: str, env: int) -> NoReturn:
+        raise LocalProtocolError(
+            f"{what} of env {env} is NaN or infinite at env step {self.stats.env_steps}; it was "
+            "not sent: mend the env, or clip the value below the wrapper"
+        )
+
+    def _on_lost(self) -> None:
+        dropped = self._chunks.drop()
+        self._fed_back[:] = False
+        self.stats.chunks_dropped += dropped.chunks
+        self.stats.steps_dropped += dropped.steps
+
+    # -- Steps ----------------------------------------------------------------------------
+
+    def _execute(
+        self, planned: npt.NDArray[Any], actions: Any
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """What to run, and in which rows it differs from what the server chose."""
+        if actions is None:
+            return planned, np.zeros(self.num_envs, dtype=np.bool_)
+        given = np.asarray(actions)
+        if given.shape != planned.shape or not np.can_cast(given.dtype, planned.dtype, "same_kind"):
+            raise UsageError(
+                f"step(actions): expected {planned.dtype} {list(planned.shape)}, got {given.dtype} "
+                f"{list(given.shape)}"
+            )
+        executed = given.astype(planned.dtype)
+        if executed.dtype.kind == "f" and not np.isfinite(executed).all():
+            raise UsageError("step(actions): an action is NaN or infinite")
+        different = (executed != planned).reshape(self.num_envs, -1).any(axis=1)
+        overridden = different & self._chunks.running
+        if overridden.any() and EXECUTED_ACTIONS not in self._session.features:
+            raise UsageError(
+                f"step(actions): the action of env {int(np.flatnonzero(overridden)[0])} was "
+                "replaced, but this server does not offer gym-executed-actions, so it would "
+                "learn from an action that was not run"
+            )
+        return executed, overridden
+
+    def _read_step(
+        self,
+        observation: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        info: dict[str, Any],
+        active: npt.NDArray[np.bool_],
+        executed: npt.NDArray[Any],
+    ) -> StepRecord:
+        n = self.num_envs
+        rewards = numbers(reward, "reward", n).astype(np.float64)
+        term = numbers(terminated, "terminated", n).astype(np.bool_) & active
+        trunc = numbers(truncated, "truncated", n).astype(np.bool_) & active
+        bad = active & ~np.isfinite(rewards)
+        if bad.any():
+            env = int(np.flatnonzero(bad)[0])
+            self._refuse_number(f"the reward {rewards[env]}", env)
+        ended = term | trunc
+        self._episodes.add(rewards, active)
+        current = self._layout.encode(observation)
+        self._current = at_end = current
+        if self._mode is AutoresetMode.SAME_STEP and ended.any():
+            at_end = replace_rows(current, autoreset.final_observations(self._layout, info, ended))
+        returns, lengths = self._episodes.finished(info, ended)
+        resetting = autoreset.masked_rows(info, n)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            resetting = resetting | ended
+        return StepRecord(
+            rewards=rewards,
+            terminated=term,
+            truncated=trunc,
+            observation=at_end,
+            actions=executed,
+            resetting=resetting,
+            returns=returns,
+            lengths=lengths,
+            success=reported_success(info, n, ended),
+        )
+
+    def _reset_finished(
+        self, observation: Any, info: dict[str, Any], ended: npt.NDArray[np.bool_]
+    ) -> tuple[Any, dict[str, Any]]:
+        """DISABLED: reset the finished envs and report it as SAME_STEP does."""
+        before = self._current
+        assert before is not None
+        final = np.full(self.num_envs, None, dtype=object)
+        for env in np.flatnonzero(ended).tolist():
+            final[env] = select_row(self.single_observation_space, observation, env)
+        first, reset_info = self.env.reset(options={"reset_mask": ended.copy()})
+        self._current = self._layout.encode(first)
+        self._check_unmasked(before, self._current, ~ended)
+        final_info = dict(info)
+        merged = merge_info(info, reset_info, ended)
+        merged.update(
+            final_obs=final,
+            _final_obs=ended.copy(),
+            final_info=final_info,
+            _final_info=ended.copy(),
+        )
+        return first, merged
+
+    # -- Resets ---------------------------------------------------------------------------
+
+    def _reset_mask(self, options: dict[str, Any] | None) -> npt.NDArray[np.bool_]:
+        if options is None or "reset_mask" not in options:
+            return np.ones(self.num_envs, dtype=np.bool_)
+        mask = np.asarray(options["reset_mask"])
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
+            raise UsageError(
+                f"options['reset_mask']: expected bool [{self.num_envs}] with at least one True, "
+                f"got {mask.dtype} {list(mask.shape)}"
+            )
+        if self._current is None and not mask.all():
+            raise UsageError("the first reset() must reset every env")
+        return mask.copy()
+
+    def _interrupts(self, mask: npt.NDArray[np.bool_]) -> bool:
+        """Whether resetting ``mask`` cuts an episode or an unrun chunk that the server knows of."""
+        if not self._session.connected:
+            return False
+        return bool((mask & (self._chunks.running | self._fed_back)).any())
+
+    def _check_unmasked(
+        self, before: Observation, after: Observation, rows: npt.NDArray[np.bool_]
+    ) -> None:
+        env = autoreset.unchanged(before, after, rows)
+        if env is not None:
+            raise UsageError(
+                f"{self.env} changed env {env} in a reset whose reset_mask left it out; a vector "
+                "env that ignores reset_mask cannot be used with AutoresetMode.DISABLED: use "
+                "NEXT_STEP or SAME_STEP"
+            )
+
+    def _declare(self, mode: str) -> SpaceDeclaration:
+        return SpaceDeclaration(
+            env_id=env_id(self.env),
+            num_envs=self.env.num_envs,
+            autoreset={
+                AutoresetMode.NEXT_STEP: "next-step",
+                AutoresetMode.SAME_STEP: "same-step",
+                AutoresetMode.DISABLED: "disabled",
+            }[self._mode],
+            observation=describe_space(self.env.single_observation_space, "the observation space"),
+            action=describe_space(self.env.single_action_space, "the action space"),
+            mode=mode,
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a PlugRLVectorEnv holds a connection and cannot be pickled or copied; make one in "
+            "each process"
+        )
+
+    def __enter__(self) -> PlugRLVectorEnv:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
