@@ -1,0 +1,110 @@
+"""Every kind of vector env, in every reset mode: what is stored equals a bare twin's trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from plugrl_gym.client.autoreset import read_autoreset_mode
+from plugrl_gym.protocol import CHUNK_STEPS, REUSE_FEEDBACK_OBS, Metadata
+from tests.client.conftest import sync
+from tests.support.memory import MemoryServer
+from tests.support.tracing import CountingEnv
+
+NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
+N = 3
+
+
+def make(env_id: str, kind: str, mode: AutoresetMode) -> Any:
+    if kind == "native":
+        return gym.make_vec(env_id, N, vectorization_mode="vector_entry_point")
+    options: dict[str, Any] = {"autoreset_mode": mode}
+    if kind == "async":
+        options["context"] = "forkserver"
+    if kind == "sync without copies":
+        options["copy"] = False
+    return gym.make_vec(
+        env_id, N, vectorization_mode="sync" if "sync wi" in kind else kind, vector_kwargs=options
+    )
+
+
+def twin_trace(env: Any, mode: AutoresetMode, actions: list[np.ndarray]) -> list[list[Any]]:
+    """(observation, next observation, reward, terminated, truncated) of each env's real steps."""
+    trace: list[list[Any]] = [[] for _ in range(N)]
+    observation = np.array(env.reset(seed=5)[0])
+    resetting = np.zeros(N, bool)
+    for action in actions:
+        after, reward, terminated, truncated, info = env.step(action)
+        after, ended = np.array(after), terminated | truncated
+        for i in np.flatnonzero(~resetting):
+            last = info["final_obs"][i] if mode is SAME and ended[i] else after[i]
+            step = (observation[i], last, np.float32(reward[i]), terminated[i], truncated[i])
+            trace[i].append(step)
+        if mode is DISABLED and ended.any():
+            after = np.array(env.reset(options={"reset_mask": ended})[0])
+        resetting = ended if mode is NEXT else np.zeros(N, bool)
+        observation = after
+    env.close()
+    return trace
+
+
+KINDS = [
+    *[("CartPole-v1", kind, mode) for kind in ("sync", "async") for mode in AutoresetMode],
+    ("CartPole-v1", "sync without copies", SAME),
+    ("CartPole-v1", "sync without copies", DISABLED),
+    ("CartPole-v1", "native", None),
+    ("Pendulum-v1", "sync", SAME),
+]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kind", "mode"), KINDS, ids=[f"{e}-{k}-{m and m.name}" for e, k, m in KINDS]
+)
+def test_stored_transitions_equal_a_bare_twins_trace(
+    wrap: Any, env_id: str, kind: str, mode: AutoresetMode | None
+) -> None:
+    rng = np.random.default_rng(0)
+    env = make(env_id, kind, mode)
+    draw = env.single_action_space
+
+    def choose(indices: np.ndarray) -> np.ndarray:
+        if isinstance(draw, gym.spaces.Discrete):
+            return rng.integers(0, 2, (1, len(indices)))
+        return rng.uniform(-2, 2, (1, len(indices), 1)).astype(np.float32)
+
+    server = MemoryServer(choose, Metadata(features=(REUSE_FEEDBACK_OBS, CHUNK_STEPS)))
+    envs = wrap(env, server)
+    actions = []
+    envs.reset(seed=5)
+    for _ in range(230):
+        actions.append(envs.step()[4]["action"])
+    envs.close()
+    mode = mode or read_autoreset_mode(make(env_id, kind, SAME), None)
+    expected = twin_trace(make(env_id, kind, mode), mode, actions)
+    for i in range(N):
+        rows = [row for row in server.rows if row.env == i]
+        # A row may still be held when the run is cut off.
+        assert len(expected[i]) - len(rows) in (0, 1)
+        for row, (first, last, reward, terminated, truncated) in zip(
+            rows, expected[i], strict=False
+        ):
+            np.testing.assert_array_equal(row.first, first)
+            np.testing.assert_array_equal(row.last, last)
+            assert (row.reward, row.terminated, row.truncated) == (reward, terminated, truncated)
+
+
+def test_two_vector_envs_over_one_class_keep_their_own_modes() -> None:
+    same, disabled = sync(CountingEnv(3), mode=SAME), sync(CountingEnv(3), mode=DISABLED)
+    # What gymnasium did before 1.4: one metadata dict for both.
+    disabled.metadata = same.metadata
+    assert read_autoreset_mode(same, None) is SAME
+    assert read_autoreset_mode(disabled, None) is DISABLED
+
+
+@pytest.mark.parametrize("given", ["SameStep", "same-step", "SAME_STEP", SAME])
+def test_the_callers_word_on_the_mode_wins(given: Any) -> None:
+    assert read_autoreset_mode(SyncVectorEnv([lambda: CountingEnv(3)]), given) is SAME
