@@ -1,0 +1,191 @@
+"""One connection's conversation: metadata, then infer, action, feedback, again (SPEC 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy.typing as npt
+from websockets.asyncio.server import ServerConnection
+
+from plugrl_gym.errors import LocalProtocolError
+from plugrl_gym.protocol import Infer, ReceivedFeedback, ServerProtocol
+from plugrl_gym.server.agent import Client, Request
+from plugrl_gym.server.batching import Batcher, Departed
+from plugrl_gym.server.patience import Patience
+from plugrl_gym.server.runner import AgentRunner
+from plugrl_gym.server.statistics import ClientBook, RunStatistics
+
+__all__ = ["Services", "Session", "Warnings"]
+
+logger = logging.getLogger("plugrl_gym.server")
+
+_QUIET_SECONDS: Final = 10.0
+
+
+class Warnings:
+    """Warnings of one kind come at most once in ten seconds, with the number left out."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+        self._held: dict[str, int] = {}
+
+    def warn(self, kind: str, text: str) -> None:
+        """Log ``text`` unless another of its ``kind`` was logged a moment ago."""
+        now = time.monotonic()
+        if now - self._last.get(kind, -_QUIET_SECONDS) < _QUIET_SECONDS:
+            self._held[kind] = self._held.get(kind, 0) + 1
+            return
+        self._last[kind] = now
+        held = self._held.pop(kind, 0)
+        logger.warning("%s%s", text, f" (and {held} like it before)" if held else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the sessions of one server share.
+
+    Attributes:
+        feedback_timeout: Seconds from an action to its feedback (SPEC 8.8).
+    """
+
+    runner: AgentRunner
+    batcher: Batcher
+    statistics: RunStatistics
+    warnings: Warnings
+    patience: Patience
+    feedback_timeout: float
+
+
+class Session:
+    """The server's end of one connection.
+
+    Attributes:
+        client: As the agent knows it.
+        host: Where it comes from, without the port.
+        joined: Whether the agent has accepted it, and so must be told when it leaves.
+        closing: Set when this end has decided to close: what still arrives is not read.
+        deadline: When its feedback is due, on ``AgentRunner.clock``; None while none is.
+        task: Runs :meth:`converse`.
+        watch: Ends when the connection has.
+    """
+
+    def __init__(self, socket: ServerConnection, number: int, services: Services) -> None:
+        address = socket.remote_address
+        self.host: str = address[0] if isinstance(address, tuple) else str(address)
+        port = f":{address[1]}" if isinstance(address, tuple) else ""
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        self.client = Client(number, f"{name}{port}")
+        self.socket = socket
+        self.joined = False
+        self.closing = False
+        self.deadline: float | None = None
+        task = asyncio.current_task()
+        assert task is not None  # websockets runs each connection's handler in a task
+        self.task: asyncio.Task[Any] = task
+        self.watch: asyncio.Task[None] = asyncio.create_task(socket.wait_closed())
+        self.watch.add_done_callback(lambda _: services.batcher.leave(self))
+        self._protocol = ServerProtocol()
+        self._services = services
+        self._book: ClientBook | None = None
+        self._proven = False
+
+    async def converse(self) -> None:
+        """Talk until the connection ends.
+
+        Raises:
+            ConnectionClosed: The client left, or was lost.
+            Departed: The same, found while its request waited; or this end is closing.
+            RemoteProtocolError: The client broke the protocol.
+            Refusal: The agent cannot serve it.
+            RunEnded: The run is over.
+        """
+        runner, batcher = self._services.runner, self._services.batcher
+        batcher.enter(self)
+        await self.socket.send(self._protocol.send_metadata(runner.metadata))
+        while True:
+            frame = await self.socket.recv()
+            if self.closing:
+                raise Departed
+            message = self._protocol.receive(frame)
+            if isinstance(message, Infer):
+                await self._answer(message)
+            else:
+                self.deadline = None
+                await self._take(message)
+                batcher.expect(self)
+
+    async def _answer(self, infer: Infer) -> None:
+        services, client = self._services, self.client
+        book = self._book or await self._join()
+        prepared = await services.runner.prepare(client, infer)
+        book.asked(infer)
+        action = await services.batcher.submit(self, Request(client, infer, prepared))
+        frame = self._pack(action)
+        book.acted(infer.env_indices, len(action))
+        self.deadline = services.runner.clock() + services.feedback_timeout
+        await self.socket.send(frame)
+
+    async def _join(self) -> ClientBook:
+        client, services = self.client, self._services
+        client.declaration = self._protocol.declaration
+        await services.runner.join(client)
+        self.joined = True
+        services.runner.end_if_finished()
+        self._book = services.statistics.enter(client.learning)
+        declared = client.declaration
+        logger.info(
+            "%s joined: %s",
+            client,
+            "undeclared spaces"
+            if declared is None
+            else f"{declared.env_id or 'unnamed envs'} x {declared.num_envs}, "
+            f"{declared.autoreset}, {declared.mode}",
+        )
+        return self._book
+
+    def _pack(self, action: npt.NDArray[Any]) -> bytes:
+        try:
+            return self._protocol.send_action(action)
+        except LocalProtocolError as error:
+            # A NaN or a wrong shape: no connection is to blame, and none would get better.
+            raise self._services.runner.fail(error) from None
+
+    async def _take(self, received: ReceivedFeedback) -> None:
+        book = self._book
+        assert book is not None  # a feedback is only legal after an action (SPEC 5)
+        if received.stale or received.non_finite:
+            book.dropped(received)
+            self._report(received)
+        feedback = received.feedback
+        if feedback is not None:
+            await self._services.runner.feedback(self.client, feedback, book)
+            if not self._proven:
+                self._proven = True
+                self._services.patience.forgive(self.host)
+
+    def _report(self, received: ReceivedFeedback) -> None:
+        warn = self._services.warnings.warn
+        if received.stale:
+            envs = ", ".join(map(str, received.stale[:16]))
+            warn("stale", f"{self.client}: dropped feedback of envs {envs}: they hold no action")
+        for env, place in received.non_finite[:1]:
+            warn(
+                "non-finite",
+                f"{self.client}: dropped a chunk of env {env}: {place} is not finite "
+                f"(rows of this message: {len(received.non_finite)})",
+            )
+
+    def release(self) -> int:
+        """Close the book.
+
+        Returns:
+            The number of chunks that were given and not fed back.
+        """
+        abandoned = len(self._protocol.holding)
+        if self._book is not None:
+            self._book.leave(abandoned)
+        return abandoned
