@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
+from plugrl_gym.client.handed_out import as_numpy
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol import Observation
 from plugrl_gym.spaces import ObservationLayout
@@ -98,8 +99,8 @@ def final_observations(
                 f"env {missing[0]} ended its episode, but info['final_obs'][{missing[0]}] is "
                 "None; make the vector env report it, or use AutoresetMode.NEXT_STEP"
             )
-        return {env: layout.encode_one(final[env]) for env in envs}
-    batch = layout.encode(final)
+        return {env: layout.encode_one(as_numpy(final[env])) for env in envs}
+    batch = layout.encode(as_numpy(final))
     return {env: batch.select([env]) for env in envs}
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from plugrl_gym.client.info import InfoRow
 from plugrl_gym.client.rows import Rows
 from plugrl_gym.protocol import Observation
 
@@ -52,6 +53,7 @@ class StepRecord:
         resetting: bool [n]: the next step is not this env's own.
         returns, lengths: float64 and int64 [n]: of the episode that ended, zero elsewhere.
         success: float64 [n], NaN where not known.
+        info: n maps of values to forward.
     """
 
     rewards: npt.NDArray[np.float64]
@@ -63,6 +65,7 @@ class StepRecord:
     returns: npt.NDArray[np.float64]
     lengths: npt.NDArray[np.int64]
     success: npt.NDArray[np.float64]
+    info: list[InfoRow]
 
 
 class Chunks:
@@ -179,6 +182,7 @@ class Chunks:
             returns=np.where(over, step.returns[envs], 0.0),
             lengths=np.where(over, step.lengths[envs], 0),
             success=step.success[envs],
+            info=[step.info[env] for env in envs.tolist()],
         )
         self.step_ids[envs] = np.where(over, 0, self.step_ids[envs] + 1)
         self._held.append(rows)
@@ -205,6 +209,7 @@ class Chunks:
             returns=np.zeros(len(envs)),
             lengths=np.zeros(len(envs), dtype=np.int64),
             success=np.full(len(envs), np.nan),
+            info=[{}] * len(envs),
         )
 
     def release(self) -> Rows | None:

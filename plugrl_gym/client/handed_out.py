@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +13,17 @@ from gymnasium.vector import VectorEnv
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol import Observation
 
-__all__ = ["check_vector_env", "env_id", "merge_info", "numbers", "replace_rows", "rows_of"]
+__all__ = [
+    "as_numpy",
+    "check_text",
+    "check_vector_env",
+    "env_id",
+    "like",
+    "merge_info",
+    "numbers",
+    "replace_rows",
+    "rows_of",
+]
 
 
 def check_vector_env(env: object) -> None:
@@ -29,6 +40,43 @@ def check_vector_env(env: object) -> None:
     )
 
 
+def check_text(env: VectorEnv[Any, Any, Any]) -> None:
+    """Refuse Text through an AsyncVectorEnv's shared memory: it yields zeros, not the strings."""
+    base = env.unwrapped
+    if getattr(base, "shared_memory", False) and _has_text(env.single_observation_space):
+        raise UsageError(
+            "Text observations need shared_memory=False: through an AsyncVectorEnv's shared "
+            "memory they arrive as zeros; pass vector_kwargs={'shared_memory': False} to make_vec"
+        )
+
+
+def _has_text(space: Any) -> bool:
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        parts = space.spaces.values() if isinstance(space, gym.spaces.Dict) else space.spaces
+        return any(_has_text(part) for part in parts)
+    return isinstance(space, gym.spaces.Text)
+
+
+def as_numpy(value: Any) -> Any:
+    """``value`` with torch tensors of any device as NumPy arrays, in Dicts and Tuples too."""
+    if isinstance(value, dict):
+        return {key: as_numpy(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(as_numpy(part) for part in value)
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+
+
+def like(actions: npt.NDArray[Any], observation: Any) -> Any:
+    """``actions`` as a torch tensor where the env hands out torch tensors, on the same device."""
+    while isinstance(observation, dict | tuple) and observation:
+        parts = observation.values() if isinstance(observation, dict) else observation
+        observation = next(iter(parts))
+    if not hasattr(observation, "detach"):
+        return actions
+    torch = sys.modules["torch"]  # a tensor exists, so it is imported
+    return torch.as_tensor(actions, device=observation.device)
+
+
 def env_id(env: VectorEnv[Any, Any, Any]) -> str | None:
     """The registered id of the sub-envs; None where they have none."""
     spec = env.spec or env.unwrapped.spec
@@ -40,7 +88,7 @@ def env_id(env: VectorEnv[Any, Any, Any]) -> str | None:
 
 def numbers(value: Any, what: str, n: int) -> npt.NDArray[Any]:
     """``value`` as an array [n]; [n, 1] is flattened."""
-    array = np.asarray(value)
+    array = np.asarray(as_numpy(value))
     if array.shape == (n, 1):
         array = array[:, 0]
     if array.shape != (n,) or array.dtype.kind not in "buif":

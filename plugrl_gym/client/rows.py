@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from plugrl_gym.client.info import InfoForwarder, InfoRow
 from plugrl_gym.protocol import (
     CHUNK_STEPS,
     EXECUTED_ACTIONS,
@@ -40,6 +41,7 @@ class Rows:
         overridden: bool [m].
         returns, lengths: float64 [m] and int64 [m], of rows whose episode ended; zero elsewhere.
         success: float64 [m]; NaN where the env does not tell.
+        info: m maps of values to forward.
     """
 
     envs: npt.NDArray[np.int64]
@@ -55,6 +57,7 @@ class Rows:
     returns: npt.NDArray[np.float64]
     lengths: npt.NDArray[np.int64]
     success: npt.NDArray[np.float64]
+    info: list[InfoRow]
 
     def __len__(self) -> int:
         return len(self.envs)
@@ -67,6 +70,8 @@ class Rows:
             value = getattr(self, each.name)
             if isinstance(value, Observation):
                 parts[each.name] = value.select(index)
+            elif isinstance(value, list):
+                parts[each.name] = [value[row] for row in index.tolist()]
             else:
                 parts[each.name] = value[:, index] if each.name in _STEP_MAJOR else value[index]
         return Rows(**parts)
@@ -82,16 +87,19 @@ class Rows:
             values = [getattr(piece, each.name) for piece in pieces]
             if each.name == "observation":
                 parts[each.name] = Observation.concatenate(values)
+            elif each.name == "info":
+                parts[each.name] = [row for value in values for row in value]
             elif each.name in _STEP_MAJOR:
                 parts[each.name] = np.concatenate([_pad(v, longest) for v in values], axis=1)
             else:
                 parts[each.name] = np.concatenate(values)
         return Rows(**parts)
 
-    def to_feedback(self, features: Sequence[str]) -> Feedback:
+    def to_feedback(self, features: Sequence[str], forwarder: InfoForwarder) -> Feedback:
         """The message for these rows, with what the server's ``features`` allow."""
         longest = int(self.steps.max())
         ended = self.terminated | self.truncated
+        episode = {"episode": self._episode(ended).to_wire()} if ended.any() else {}
         return Feedback(
             env_indices=self.envs,
             step_ids=self.step_ids,
@@ -99,7 +107,7 @@ class Rows:
             rewards=self.rewards.astype(np.float32),
             terminated=self.terminated,
             truncated=self.truncated,
-            info={"episode": self._episode(ended).to_wire()} if ended.any() else {},
+            info={**episode, **forwarder.message(self.info)},
             chunk_steps=ChunkSteps(self.steps, self.step_rewards[:longest].astype(np.float32))
             if CHUNK_STEPS in features
             else None,

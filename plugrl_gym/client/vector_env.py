@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, NoReturn
 
@@ -15,13 +15,17 @@ from plugrl_gym.client.chunks import RESETTING, Chunks, StepRecord
 from plugrl_gym.client.connection import Endpoint, log_wait, parse_url
 from plugrl_gym.client.episodes import EpisodeCounter, reported_success
 from plugrl_gym.client.handed_out import (
+    as_numpy,
+    check_text,
     check_vector_env,
     env_id,
+    like,
     merge_info,
     numbers,
     replace_rows,
     rows_of,
 )
+from plugrl_gym.client.info import InfoForwarder
 from plugrl_gym.client.loop import RunSummary
 from plugrl_gym.client.rows import Rows
 from plugrl_gym.client.session import Session
@@ -60,6 +64,8 @@ class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             action space.
         mode: ``"train"``, or ``"eval"`` for deterministic actions that nothing is learned from
             (where the server offers ``gym-spaces``).
+        forward_info: Keys of the env's info to send along with each finished chunk. Nothing but
+            ``episode`` is sent otherwise.
         api_key: For a server that wants one.
         connect_timeout: Seconds to try for a first connection.
         reconnect_timeout: Seconds to try after a lost one.
@@ -91,6 +97,7 @@ class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         autoreset_mode: AutoresetMode | str | None = None,
         out_of_bounds: str = "clip",
         mode: str = "train",
+        forward_info: Sequence[str] = (),
         api_key: str | None = None,
         connect_timeout: float = 30.0,
         reconnect_timeout: float = 300.0,
@@ -100,6 +107,7 @@ class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         on_wait: Callable[[float, str], None] = log_wait,
     ) -> None:
         check_vector_env(env)
+        check_text(env)
         super().__init__(env)
         if mode not in ("train", "eval"):
             raise UsageError(f"mode: expected 'train' or 'eval', got {mode!r}")
@@ -110,6 +118,7 @@ class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self.metadata = {**(env.metadata or {}), "autoreset_mode": self._mode}
         self._layout = ObservationLayout(env.single_observation_space)
         self._actions = ActionLayout(env.single_action_space, out_of_bounds)
+        self._forwarder = InfoForwarder(forward_info)
         self._declaration = self._declare(mode)
         self._placeholder = self._actions.placeholder(env.num_envs)
         self._chunks = Chunks(env.num_envs, self._actions.shape, self._actions.dtype)
@@ -125,6 +134,7 @@ class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         )
         self._session = Session(endpoint, reconnect_timeout, self._on_lost)
         self._current: Observation | None = None
+        self._handed_out: Any = None
         self._began = np.zeros(env.num_envs, dtype=np.bool_)
         self._fed_back = np.zeros(env.num_envs, dtype=np.bool_)
         self._undeclared = True
@@ -156,7 +166,8 @@ class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         # reset_mask is popped from the dict by some vector envs: they get one of their own.
         fresh = None if options is None else dict(options)
         observation, info = self.env.reset(seed=seed, options=fresh)  # type: ignore[arg-type]
-        self._current = self._layout.encode(observation)
+        self._handed_out = observation
+        self._current = self._layout.encode(as_numpy(observation))
         if before is not None:
             self._check_unmasked(before, self._current, ~mask)
         self._chunks.reset(mask)
@@ -194,7 +205,9 @@ class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def _advance(self, executed: npt.NDArray[Any], overridden: npt.NDArray[np.bool_]) -> _Step:
         active = self._chunks.phase != RESETTING
-        observation, reward, terminated, truncated, info = self.env.step(executed.copy())
+        observation, reward, terminated, truncated, info = self.env.step(
+            like(executed.copy(), self._handed_out)
+        )
         info = dict(info)
         record = self._read_step(observation, reward, terminated, truncated, info, active, executed)
         ended = record.terminated | record.truncated
@@ -312,7 +325,7 @@ class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     def _send(self, rows: Rows | None) -> None:
         if rows is None or not self._session.connected:
             return
-        feedback = self._checked(rows.to_feedback(self._session.features))
+        feedback = self._checked(rows.to_feedback(self._session.features, self._forwarder))
         if self._session.feedback(feedback):
             self._fed_back[rows.envs] = ~(rows.terminated | rows.truncated)
             self.stats.chunks_fed_back += len(rows)
@@ -389,7 +402,7 @@ class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self._refuse_number(f"the reward {rewards[env]}", env)
         ended = term | trunc
         self._episodes.add(rewards, active)
-        current = self._layout.encode(observation)
+        current = self._layout.encode(as_numpy(observation))
         self._current = at_end = current
         if self._mode is AutoresetMode.SAME_STEP and ended.any():
             at_end = replace_rows(current, autoreset.final_observations(self._layout, info, ended))
@@ -407,6 +420,7 @@ class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             returns=returns,
             lengths=lengths,
             success=reported_success(info, n, ended),
+            info=self._forwarder.rows(info, n, ended),
         )
 
     def _reset_finished(
@@ -419,7 +433,7 @@ class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         for env in np.flatnonzero(ended).tolist():
             final[env] = select_row(self.single_observation_space, observation, env)
         first, reset_info = self.env.reset(options={"reset_mask": ended.copy()})
-        self._current = self._layout.encode(first)
+        self._current = self._layout.encode(as_numpy(first))
         self._check_unmasked(before, self._current, ~ended)
         final_info = dict(info)
         merged = merge_info(info, reset_info, ended)
