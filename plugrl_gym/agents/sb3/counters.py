@@ -1,0 +1,25 @@
+"""What a run has done so far, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Counters"]
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts since the start of the run; only learning clients are counted.
+
+    Attributes:
+        transitions_stored: Rows that went into a rollout.
+        chunks_dropped: Action chunks that no usable feedback answered: their client left, or
+            their row was not finite.
+        overridden: Rows left out because another action than the policy's was executed.
+        updates: Times that the policy was trained on a rollout.
+    """
+
+    transitions_stored: int = 0
+    chunks_dropped: int = 0
+    overridden: int = 0
+    updates: int = 0
