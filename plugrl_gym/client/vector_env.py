@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,13 @@ __all__ = ["PlugRLVectorEnv"]
 _Step = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 
-class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
+if TYPE_CHECKING:
+    _Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
+else:
+    _Wrapper = VectorWrapper  # takes no parameters before gymnasium 1.3
+
+
+class PlugRLVectorEnv(_Wrapper):
     """A vector env whose actions come from a PlugRL server.
 
     One ``step()`` is one step of the wrapped env, whatever the server's horizon; it asks the
@@ -242,6 +248,8 @@ class PlugRLVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def close(self, **kwargs: Any) -> None:
         """Feed back what legally can be, close the connection with code 1000 and the envs."""
+        if not hasattr(self, "stats"):
+            return  # the constructor refused, and the envs are still the caller's
         try:
             if self._current is not None and self._session.connected:
                 self._send(self._chunks.flush(self._current))

@@ -38,6 +38,7 @@ _ARRAY_KEYS: Final = frozenset({ARRAY_TAG, b"data", b"dtype", b"shape"})
 _SCALAR_KEYS: Final = frozenset({SCALAR_TAG, b"data", b"dtype"})
 _TYPESTR: Final = re.compile(r"[<>|][bui]1|[<>](?:[ui][248]|f[248]|U(?:0|[1-9][0-9]{0,9}))")
 _MAX_DIMENSIONS: Final = 32
+_WIDEST_TEXT: Final = (2**31 - 1) // 4  # beyond it numpy 1 wraps around in silence
 _BIG: Final = 1 << 16
 
 
@@ -134,10 +135,11 @@ def _parse_typestr(typestr: str) -> np.dtype[Any]:
             f"array dtype {typestr[:40]!r} may not travel; expected a numpy typestr of kind b, u, "
             "i, f or U such as '<f4' (SPEC 4.13)"
         )
-    try:
-        return np.dtype(typestr)
-    except (TypeError, ValueError) as error:  # a unicode width beyond numpy's own limit
-        raise RemoteProtocolError(f"array dtype {typestr!r}: {error}") from None
+    if typestr[1] == "U" and int(typestr[2:]) > _WIDEST_TEXT:
+        raise RemoteProtocolError(
+            f"array dtype {typestr!r} is wider than numpy's limit of {_WIDEST_TEXT} characters"
+        )
+    return np.dtype(typestr)
 
 
 def _dtype(typestr: object) -> np.dtype[Any]:

@@ -81,7 +81,7 @@ class ClientProtocol:
         envs = infer.env_indices.tolist()
         self._check_infer(infer, envs)
         frame = encode(wire)
-        self._asked = infer.env_indices
+        self._asked = np.array(infer.env_indices, dtype=np.int64)  # the caller may reuse his
         self._asked_before = True
         self.state = following
         return frame
@@ -112,7 +112,7 @@ class ClientProtocol:
         bad = infer.observation.first_non_finite()
         if bad is not None:
             raise LocalProtocolError(
-                f"the observation states.{bad[0]} of env {sent[bad[1]]} is not finite"
+                f"infer.data.states.{bad[0]}: not finite for env {sent[bad[1]]}"
             )
 
     def receive_action(self, frame: bytes | str) -> Action:
@@ -162,7 +162,7 @@ class ClientProtocol:
         bad = feedback.non_finite_rows()
         if bad:
             row, place = next(iter(bad.items()))
-            raise LocalProtocolError(f"the {place} of env {envs[row]} is not finite")
+            raise LocalProtocolError(f"feedback.{place}: not finite for env {envs[row]}")
 
     def _require(self, feature: str) -> None:
         if feature not in self.metadata.features:

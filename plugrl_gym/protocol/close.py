@@ -36,4 +36,4 @@ class CloseCode(IntEnum):
 
 def fit_reason(sentence: str) -> str:
     """``sentence`` cut at a character so that it fits a close frame (RFC 6455, 5.5.1)."""
-    return sentence.encode()[:CLOSE_REASON_BYTES].decode(errors="ignore")
+    return sentence.encode(errors="replace")[:CLOSE_REASON_BYTES].decode(errors="ignore")

@@ -140,11 +140,12 @@ class ServerProtocol:
         following = self._following(MessageType.ACTION)
         envs = self._asked.tolist()
         message = Action(action, self._asked)
-        bad = first_non_finite(action)
-        if bad is not None and len(bad) >= 2 and action.shape[1] == len(envs):
-            raise LocalProtocolError(
-                f"the policy chose {action[bad]} for env {envs[bad[1]]}, step {bad[0]}"
-            )
+        if isinstance(action, np.ndarray) and action.shape[1:2] == (len(envs),):
+            bad = first_non_finite(action)
+            if bad is not None:
+                raise LocalProtocolError(
+                    f"the policy chose {action[bad]} for env {envs[bad[1]]}, step {bad[0]}"
+                )
         wire = checked_wire(message)
         try:
             message.check(self._asked, self._metadata)

@@ -31,8 +31,9 @@ def lost(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[np.bool_]
         least, beyond = 0, 2
     else:
         least, beyond = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max) + 1
-    # Powers of two: exact in every float. NaN fails both comparisons.
-    fits = (array >= least) & (array < beyond)
+    # Powers of two: exact in every float but float16, which has not the range. NaN fails both.
+    values = array.astype(np.float32) if array.dtype.char == "e" else array
+    fits = (values >= least) & (values < beyond)
     if array.dtype.kind == "f":
         fits &= array == np.trunc(array)
     return np.logical_not(fits)

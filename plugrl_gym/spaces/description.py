@@ -130,7 +130,7 @@ def _build(spec: SpaceSpec) -> spaces.Space[Any]:
         case MultiBinarySpec(shape):
             if math.prod(shape) > _MOST_BITS:
                 raise UnsupportedSpace(f"a MultiBinary of {math.prod(shape)} bits is not supported")
-            return spaces.MultiBinary(shape)
+            return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
         case TextSpec(shortest, longest, charset):
             return spaces.Text(longest, min_length=shortest, charset=charset)
         case DictSpec(named):

@@ -35,10 +35,10 @@ def wire_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def image_to_wire(images: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """uint8 [n, ...] of two to four dimensions per image to contiguous [n, h, w, c]."""
+    """uint8 [n, ...] of two to four dimensions per image as a contiguous copy [n, h, w, c]."""
     shape = images.shape[1:]
     if len(shape) >= 3 and _channels_first(shape[-3:]):
         images = np.moveaxis(images, -3, -1)
     if len(shape) == 4:  # [n, stack, h, w, c]: the stack joins the channels
         images = np.moveaxis(images, 1, -2)
-    return np.ascontiguousarray(images).reshape(len(images), *wire_shape(shape))
+    return np.array(images, order="C").reshape(len(images), *wire_shape(shape))

@@ -27,9 +27,9 @@ from plugrl_gym.errors import LocalProtocolError, RemoteProtocolError, Unsupport
 from plugrl_gym.protocol import Observation, check_encodable
 from plugrl_gym.protocol.arrays import wire_dtype
 from plugrl_gym.protocol.fields import shown
+from plugrl_gym.spaces.casting import lost
 from plugrl_gym.spaces.description import MOST_LEAVES
 from plugrl_gym.spaces.images import image_to_wire, is_image, wire_shape
-from plugrl_gym.spaces.casting import lost
 
 __all__ = ["Leaf", "ObservationLayout", "select_row"]
 
@@ -231,7 +231,7 @@ def _part(leaf: Leaf, batch: Any) -> Any:
 
 
 def _numbers(leaf: Leaf, part: Any) -> _Array:
-    """A copy of the leaf's batch [n, *shape] in its own dtype."""
+    """The leaf's batch [n, *shape] in its own dtype; may share the env's memory."""
     dtype = np.dtype(leaf.space.dtype)
     try:
         array = np.asarray(part)
@@ -254,12 +254,14 @@ def _numbers(leaf: Leaf, part: Any) -> _Array:
                 f"the env's observation {leaf.path!r} does not fit its space: {array[bad][0]} of "
                 f"env {env} is no {dtype}"
             )
+    if array.dtype == dtype:
+        return array
     with np.errstate(over="ignore"):  # what becomes infinite is refused where it is sent
-        return np.array(array, dtype=dtype, order="C")
+        return array.astype(dtype)
 
 
 def _state_to_wire(leaf: Leaf, part: Any) -> _Array:
-    array = _numbers(leaf, part)
+    array = np.array(_numbers(leaf, part), order="C")
     if array.dtype.kind == "b":
         array = array.view(np.uint8)
     return array.reshape(len(array), *leaf.wire_shape)

@@ -29,6 +29,7 @@ from tests.support.memory import MemoryServer, finished, lost
 from tests.support.tracing import CountingEnv
 
 NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
+GYMNASIUM = tuple(int(part) for part in gym.__version__.split(".")[:2])
 MODES = pytest.mark.parametrize("mode", [NEXT, SAME, DISABLED], ids=lambda m: m.name)
 
 
@@ -260,7 +261,8 @@ def test_every_episode_is_told_with_its_return_and_length(
         if row.episode is not None:
             told[row.env].add(row.episode)
     assert told == {0: {(3.0, 3)}, 1: {(5.0, 5)}}
-    if place == "outside":
+    # Before gymnasium 1.3 its vector wrapper counts every mode as if it were NEXT_STEP.
+    if place == "outside" and (mode is NEXT or GYMNASIUM >= (1, 3)):
         assert set(outer.return_queue) == {3.0, 5.0}
 
 

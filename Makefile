@@ -1,0 +1,55 @@
+# Each target works as the first command in a fresh clone, with Python 3.11 or newer and make.
+#
+#   make demo        train CartPole-v1 by PPO through a real server and a real client
+#   make test        the tests, one configuration for each clause
+#   make test-full   every combination
+#   make check       formatting, lint and types
+#
+# PIP_ARGS reaches pip, for example to name PyTorch's own index of builds without CUDA.
+
+VENV ?= .venv
+PIP_ARGS ?=
+PYTEST_ARGS ?=
+
+ifeq ($(OS),Windows_NT)
+  PYTHON ?= python
+  BIN := $(VENV)/Scripts
+else
+  PYTHON ?= python3
+  BIN := $(VENV)/bin
+endif
+
+INSTALL = $(BIN)/python -m pip install --quiet -c constraints.txt $(PIP_ARGS)
+
+.PHONY: demo test test-full check clean
+
+demo: $(VENV)/installed-sb3
+	$(BIN)/python -m plugrl_gym.train CartPole-v1 --algo ppo --seed 0 --run-dir runs/demo --goal 475
+
+test: $(VENV)/installed-dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-full: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m "" $(PYTEST_ARGS)
+
+check: $(VENV)/installed-dev
+	$(BIN)/python -m ruff format --check
+	$(BIN)/python -m ruff check
+	$(BIN)/python -m mypy
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/made:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
+	  { echo "make: $(PYTHON) is older than Python 3.11; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/installed-sb3: $(VENV)/made pyproject.toml constraints.txt
+	$(INSTALL) -e ".[sb3]"
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/made pyproject.toml constraints.txt
+	$(INSTALL) -e ".[dev]"
+	@touch $@ $(VENV)/installed-sb3

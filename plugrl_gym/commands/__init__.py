@@ -1,0 +1,1 @@
+"""What the three commands ``serve``, ``rollout`` and ``train`` share; nothing else knows it."""

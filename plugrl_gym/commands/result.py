@@ -1,0 +1,100 @@
+"""What is left of a run: result.json, and a sentence about it."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from plugrl_gym.commands.output import json_line
+from plugrl_gym.server import RunSnapshot
+
+__all__ = ["first_reaching", "make_result", "sentence", "write_result"]
+
+
+def make_result(
+    algo: str,
+    env_id: str | None,
+    seed: int | None,
+    run: RunSnapshot,
+    counters: Any,
+    finished: bool,
+) -> dict[str, Any]:
+    """The numbers of a run, in the order of result.json.
+
+    Args:
+        algo: As typed.
+        env_id: As the first client declared it.
+        seed: As typed.
+        run: Taken when the run was over.
+        counters: The learner's ``transitions_stored`` and ``chunks_dropped``; None for one that
+            stores nothing.
+        finished: Whether the agent ended the run, rather than its operator.
+
+    Returns:
+        ``timesteps`` are env steps; ``mean_return`` is of the last 100 episodes, None before the
+        first ends; ``steps_per_second`` and ``wall_seconds`` count from the first action on.
+    """
+    rate = run.steps_per_second
+    return {
+        "env_id": env_id,
+        "algo": algo,
+        "seed": seed,
+        "timesteps": run.env_steps,
+        "episodes": run.episodes,
+        "mean_return": run.mean_return,
+        "steps_per_second": round(rate, 3),
+        "wall_seconds": round(run.env_steps / rate, 3) if rate else 0.0,
+        "transitions_stored": 0 if counters is None else counters.transitions_stored,
+        "chunks_dropped": run.abandoned + run.dropped
+        if counters is None
+        else counters.chunks_dropped,
+        "finished": finished,
+        "learning_seconds": round(run.learning_seconds, 3),
+    }
+
+
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    """Write result.json: whole, then under its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.part")
+    unfinished.write_text(f"{json_line(result)}\n", encoding="utf-8")
+    os.replace(unfinished, path)
+
+
+def sentence(result: Mapping[str, Any]) -> str:
+    """A result in words."""
+    mean = result["mean_return"]
+    returns = "no episode ended"
+    if mean is not None:
+        last = min(result["episodes"], 100)
+        returns = f"{result['episodes']:,} episodes, mean return {mean:.1f} over the last {last}"
+    return (
+        f"{result['timesteps']:,} env steps in {result['wall_seconds']:,.0f} s "
+        f"({result['steps_per_second']:,.0f} steps/s); {returns}"
+    )
+
+
+def first_reaching(
+    progress: Path, result: Mapping[str, Any], goal: float, within: int
+) -> int | None:
+    """The env step after which the mean return of the last 100 episodes had reached ``goal``.
+
+    Args:
+        progress: Stable-Baselines3's progress.csv; without it only the end is known.
+        result: Of the whole run.
+        goal: The return.
+        within: The last env step that counts.
+    """
+    if not progress.exists():
+        means = [(result["timesteps"], result["mean_return"])]
+    else:
+        with progress.open(newline="", encoding="utf-8") as file:
+            means = [
+                (int(line["time/total_timesteps"]), line.get("rollout/ep_rew_mean"))
+                for line in csv.DictReader(file)
+            ]
+    reached = (s for s, mean in means if mean not in (None, "") and float(mean) >= goal)
+    return next((step for step in reached if step <= within), None)

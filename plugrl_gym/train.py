@@ -1,0 +1,250 @@
+"""``python -m plugrl_gym.train``: a server and a client on this machine, as two processes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, Final, NoReturn
+
+from plugrl_gym.agents.sb3.presets import Preset, load_preset
+from plugrl_gym.commands.agents import check_run_dir, default_run_dir
+from plugrl_gym.commands.children import Child, describe_end, wait_for_first
+from plugrl_gym.commands.entry import EXIT_USAGE, run_command
+from plugrl_gym.commands.environments import DEFAULT_NUM_ENVS, check_env_id
+from plugrl_gym.commands.options import (
+    DEFAULT_TIMESTEPS,
+    CommandParser,
+    add_env_options,
+    add_learner_options,
+    add_output_options,
+)
+from plugrl_gym.commands.output import Output
+from plugrl_gym.commands.result import first_reaching, sentence
+
+__all__ = ["main"]
+
+PROG = "plugrl-gym train"
+
+_EXAMPLES = """\
+  plugrl-gym train CartPole-v1 --algo ppo --seed 0
+  plugrl-gym train Pendulum-v1 --num-envs 16 --total-timesteps 100000 --run-dir runs/pendulum
+  plugrl-gym train Acrobot-v1 -P n_steps=128 -P learning_rate=lin_0.001
+
+The run directory then holds model.zip, which Stable-Baselines3 loads, progress.csv and
+result.json. Ctrl-C saves what was learned and stops."""
+
+# Importing torch from a slow disk takes its time.
+_START_SECONDS: Final = 300.0
+# The end of an update that is under way, and saving.
+_SAVE_SECONDS: Final = 120.0
+_CLIENT_SECONDS: Final = 30.0
+
+
+class _SideFailed(Exception):
+    """One side ended early.
+
+    Args:
+        code: This command's exit code.
+        reason: One sentence; None where the side has said it itself.
+    """
+
+    def __init__(self, code: int, reason: str | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        PROG,
+        "Train on one machine: a server that learns and a client that owns the envs, as two "
+        "processes.",
+        _EXAMPLES,
+    )
+    parser.add_argument(
+        "env_id", metavar="ENV_ID", help="an env that is registered with Gymnasium, as CartPole-v1"
+    )
+    add_learner_options(parser)
+    add_env_options(parser, f"the preset's number; else {DEFAULT_NUM_ENVS}")
+    parser.add_argument(
+        "--goal",
+        type=float,
+        metavar="RETURN",
+        help="say whether the mean return of 100 episodes reached RETURN; exit with 1 if not",
+    )
+    add_output_options(parser)
+    return parser
+
+
+def _preset(options: argparse.Namespace) -> Preset | None:
+    name = options.env_id if options.preset == "auto" else options.preset
+    return load_preset(options.algo, name)
+
+
+class _Training:
+    """One training, from the options to the result."""
+
+    def __init__(self, options: argparse.Namespace, output: Output) -> None:
+        check_env_id(options.env_id)
+        self._options = options
+        self._output = output
+        self._run_dir: Path = options.run_dir or default_run_dir(options.algo)
+        check_run_dir(self._run_dir)
+        preset = _preset(options)
+        fallback = DEFAULT_NUM_ENVS if preset is None else preset.num_envs
+        self._num_envs: int = options.num_envs or fallback
+        fallback = DEFAULT_TIMESTEPS if preset is None else preset.total_timesteps
+        self._total_timesteps: int = options.total_timesteps or fallback
+
+    def __call__(self) -> int:
+        options, run_dir = self._options, self._run_dir
+        self._output.say(
+            f"Training {options.algo} on {options.env_id} x {self._num_envs}; files: {run_dir}"
+        )
+        try:
+            self._train()
+        except _SideFailed as failed:
+            if failed.reason is not None:
+                print(f"{self._output.prog}: {failed.reason}", file=sys.stderr)
+            return failed.code
+        result = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
+        self._output.say(f"Done: {sentence(result)}")
+        for name in ("model.zip", "progress.csv", "result.json"):
+            if (run_dir / name).exists():
+                self._output.say(f"  {run_dir / name}")
+        reached = None if options.goal is None else self._goal_reached(result, options.goal)
+        self._output.result({**result, "run_dir": str(run_dir)})
+        return 1 if reached is False else 0
+
+    def _goal_reached(self, result: dict[str, Any], goal: float) -> bool:
+        """Say whether the goal was reached in time."""
+        progress = self._run_dir / "progress.csv"
+        step = first_reaching(progress, result, goal, self._total_timesteps)
+        within = f"within {self._total_timesteps:,} env steps"
+        if step is None:
+            verdict = f"Goal missed: the mean return of 100 episodes did not reach {goal:g}"
+        else:
+            verdict = (
+                f"Goal reached: the mean return of the last 100 episodes was at least {goal:g} "
+                f"after {step:,} env steps,"
+            )
+        self._output.above.write(f"{verdict} {within}.\n")
+        return step is not None
+
+    def _train(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="plugrl-") as directory:
+            folder = Path(directory)
+            with (folder / "client.log").open("w+b") as log, self._serve(folder / "url") as server:
+                url = _await_url(folder / "url", server)
+                with self._client(url, log) as client:
+                    try:
+                        self._watch(server, client, log)
+                    except KeyboardInterrupt:
+                        self._interrupted(server, client)
+                        raise
+
+    def _serve(self, url_file: Path) -> Child:
+        options = self._options
+        given = ["--algo", options.algo, "--port", "0", "--url-file", str(url_file)]
+        given += ["--run-dir", str(self._run_dir), "--preset", options.preset]
+        given += ["--num-envs", str(self._num_envs)]
+        for name, value in options.hyperparameters:
+            given += ["-P", f"{name}={value!r}"]
+        given += ["--total-timesteps", str(self._total_timesteps)]
+        for option in ("seed", "policy", "horizon"):
+            given += _passed(options, option)
+        given += ["--table"] if options.table else []
+        given += ["--quiet"] if options.quiet else []
+        return Child("plugrl_gym.serve", [*given, "--parent", self._output.prog])
+
+    def _client(self, url: str, log: IO[bytes]) -> Child:
+        options = self._options
+        given = [options.env_id, "--url", url, "--num-envs", str(self._num_envs), "--quiet"]
+        given += ["--vector", options.vector, "--autoreset", options.autoreset]
+        given += ["--parent", self._output.prog, *_passed(options, "seed")]
+        for name, value in options.env_kwargs:
+            given += ["--env-kwargs", f"{name}={value!r}"]
+        return Child("plugrl_gym.rollout", given, log)
+
+    def _watch(self, server: Child, client: Child, log: IO[bytes]) -> None:
+        """Wait for both to end well.
+
+        Raises:
+            _SideFailed: One did not.
+        """
+        wait_for_first([server, client])
+        if server.code is None and client.code != 0:
+            server.end(_SAVE_SECONDS)
+            if server.code == 0:
+                _blame_client(client.code, log)
+        server.wait(_SAVE_SECONDS)
+        if server.code != 0:
+            client.end(_CLIENT_SECONDS)
+            _blame_server(server.code)
+        if not client.wait(_CLIENT_SECONDS) or client.code != 0:
+            client.end(0.0)
+            _blame_client(client.code, log)
+        _relay(log)
+
+    def _interrupted(self, server: Child, client: Child) -> None:
+        """Ctrl-C: the client first, for it would look for a new server."""
+        client.end(_CLIENT_SECONDS)
+        server.end(_SAVE_SECONDS)
+        model = self._run_dir / "model.zip"
+        if server.code == 0 and model.exists():
+            self._output.say(f"What was learned so far: {model}")
+
+
+def _await_url(url_file: Path, server: Child) -> str:
+    deadline = time.monotonic() + _START_SECONDS
+    while not url_file.exists():
+        if server.code is not None:
+            _blame_server(server.code)
+        if time.monotonic() > deadline:
+            raise _SideFailed(1, f"the server did not start within {_START_SECONDS:.0f} s")
+        time.sleep(0.05)
+    return url_file.read_text(encoding="utf-8").strip()
+
+
+def _blame_server(code: int | None) -> NoReturn:
+    if code == EXIT_USAGE:
+        raise _SideFailed(EXIT_USAGE)  # its one line is on stderr
+    raise _SideFailed(1, f"the server {describe_end(code)}, and the client was ended with it")
+
+
+def _blame_client(code: int | None, log: IO[bytes]) -> NoReturn:
+    _relay(log)
+    if code == EXIT_USAGE:
+        raise _SideFailed(EXIT_USAGE)  # its one line was in the log
+    raise _SideFailed(1, f"the client {describe_end(code)}, and the server was ended with it")
+
+
+def _relay(log: IO[bytes]) -> None:
+    log.seek(0)
+    text = log.read().decode("utf-8", "replace")
+    sys.stderr.write(text)
+
+
+def _passed(options: argparse.Namespace, option: str) -> list[str]:
+    value = getattr(options, option)
+    return [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    options = _parser().parse_args(arguments)
+
+    def body() -> int:
+        with Output(options.parent or PROG, options.quiet, options.json).opened() as output:
+            return _Training(options, output)()
+
+    return run_command(options.parent or PROG, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
