@@ -39,7 +39,12 @@ from plugrl_gym.protocol import (
     Observation,
     SpaceDeclaration,
 )
-from plugrl_gym.spaces import ActionLayout, ObservationLayout, describe_space
+from plugrl_gym.spaces import (
+    ActionLayout,
+    ObservationLayout,
+    describe_space,
+    standard_space,
+)
 from plugrl_gym.spaces.observations import select_row
 
 __all__ = ["PlugRLVectorEnv"]
@@ -122,7 +127,7 @@ class PlugRLVectorEnv(_Wrapper):
             self.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
         elif autoreset_mode is not None:
             self.metadata = {**(env.metadata or {}), "autoreset_mode": self._mode}
-        self._layout = ObservationLayout(env.single_observation_space)
+        self._layout = ObservationLayout(standard_space(env.single_observation_space))
         self._actions = ActionLayout(env.single_action_space, out_of_bounds)
         self._forwarder = InfoForwarder(forward_info)
         self._declaration = self._declare(mode)
@@ -439,7 +444,7 @@ class PlugRLVectorEnv(_Wrapper):
         assert before is not None
         final = np.full(self.num_envs, None, dtype=object)
         for env in np.flatnonzero(ended).tolist():
-            final[env] = select_row(self.single_observation_space, observation, env)
+            final[env] = select_row(self._layout.space, observation, env)
         first, reset_info = self.env.reset(options={"reset_mask": ended.copy()})
         self._current = self._layout.encode(as_numpy(first))
         self._check_unmasked(before, self._current, ~ended)
@@ -494,7 +499,7 @@ class PlugRLVectorEnv(_Wrapper):
                 AutoresetMode.SAME_STEP: "same-step",
                 AutoresetMode.DISABLED: "disabled",
             }[self._mode],
-            observation=describe_space(self.env.single_observation_space, "the observation space"),
+            observation=describe_space(self._layout.space, "the observation space"),
             action=describe_space(self.env.single_action_space, "the action space"),
             mode=mode,
         )

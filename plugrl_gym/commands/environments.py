@@ -21,6 +21,9 @@ __all__ = ["DEFAULT_NUM_ENVS", "check_env_id", "make_envs", "probe_envs", "space
 
 DEFAULT_NUM_ENVS: Final = 8
 
+#: How the ids of well-known packages begin; importing one registers its envs with Gymnasium.
+_PACKAGES: Final = {"ALE/": "ale_py", "MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
+
 
 def check_env_id(env_id: str) -> None:
     """Find a misspelt id without making an env.
@@ -28,10 +31,9 @@ def check_env_id(env_id: str) -> None:
     Raises:
         UsageError: Gymnasium knows no such env; the text has its suggestion.
     """
-    module, colon, name = env_id.rpartition(":")
+    name = env_id.rpartition(":")[2]
     with _explained(env_id, {}):
-        if colon:
-            importlib.import_module(module)
+        _register(env_id)
         if "-v" in name:  # make() completes an id without a version, spec() does not
             gym.spec(name)
 
@@ -53,6 +55,7 @@ def make_envs(
     """
     mode = AutoresetMode[autoreset.replace("-", "_").upper()]
     with _explained(env_id, env_kwargs), _workers_signals():
+        _register(env_id)
         return gym.make_vec(
             env_id,
             num_envs=num_envs,
@@ -82,11 +85,30 @@ def spaces_of(env_id: str) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         UsageError: As :func:`make_envs`.
     """
     with _explained(env_id, {}):
+        _register(env_id)
         env = gym.make(env_id)
     try:
         return env.observation_space, env.action_space
     finally:
         env.close()
+
+
+def _register(env_id: str) -> None:
+    """Import the package that brings an env: the ``module`` of ``module:id``, or a known one."""
+    module, colon, name = env_id.rpartition(":")
+    if colon:
+        importlib.import_module(module)
+        return
+    package = next((p for start, p in _PACKAGES.items() if name.startswith(start)), None)
+    if package is None:
+        return
+    try:
+        importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"env {env_id!r} comes with the package {package.replace('_', '-')}, which is not "
+            'installed: pip install "plugrl-gym[envs]"'
+        ) from error
 
 
 @contextlib.contextmanager

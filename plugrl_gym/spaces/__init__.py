@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from plugrl_gym.spaces.actions import ActionLayout
 from plugrl_gym.spaces.description import build_space, describe_space
+from plugrl_gym.spaces.foreign import standard_space
 from plugrl_gym.spaces.observations import ObservationLayout
 
-__all__ = ["ActionLayout", "ObservationLayout", "build_space", "describe_space"]
+__all__ = ["ActionLayout", "ObservationLayout", "build_space", "describe_space", "standard_space"]

@@ -15,6 +15,7 @@ from plugrl_gym.protocol import (
     Feedback,
     Infer,
     Metadata,
+    Observation,
     ReceivedFeedback,
     ServerProtocol,
 )
@@ -103,7 +104,7 @@ class MemoryConnection:
         chunk = self._server.choose(received.env_indices)
         for column, env in enumerate(received.env_indices.tolist()):
             assert (self._number, env) not in self._server.held, "an env asked twice"
-            first = next(iter(received.observation.states.values()))[column].copy()
+            first = _leaf(received.observation)[column].copy()
             step_id = int(received.step_ids[column])
             self._server.held[self._number, env] = (step_id, first, chunk[:, column].copy())
         reply = self._peer.send_action(chunk)
@@ -137,7 +138,7 @@ class MemoryConnection:
                 step_id=step_id,
                 first=first,
                 chunk=chunk,
-                last=next(iter(message.observation.states.values()))[row].copy(),
+                last=_leaf(message.observation)[row].copy(),
                 reward=float(message.rewards[row]),
                 terminated=bool(message.terminated[row]),
                 truncated=bool(message.truncated[row]),
@@ -161,6 +162,11 @@ class MemoryConnection:
             mine = [key for key in self._server.held if key[0] == self._number]
             for key in mine:
                 del self._server.held[key]
+
+
+def _leaf(observation: Observation) -> np.ndarray:
+    """The first image, or else the first state, of an observation: [n, ...]."""
+    return next(iter([*observation.images.values(), *observation.states.values()]))
 
 
 def lost() -> Exception:
