@@ -94,8 +94,8 @@ def test_stored_transitions_equal_a_bare_twins_trace(
     for _ in range(230):
         actions.append(envs.step()[4]["action"])
     envs.close()
-    mode = mode or read_autoreset_mode(make(env_id, kind, None), None)
-    expected = twin_trace(make(env_id, kind, mode), mode, actions)
+    twin = make(env_id, kind, mode)
+    expected = twin_trace(twin, mode or read_autoreset_mode(twin, None), actions)
     for i in range(N):
         rows = [row for row in server.rows if row.env == i]
         # A row may still be held when the run is cut off.
