@@ -83,7 +83,8 @@ def env_id(env: VectorEnv[Any, Any, Any]) -> str | None:
     if spec is None:
         subs = getattr(env.unwrapped, "envs", None)
         spec = getattr(subs[0], "spec", None) if subs else None
-    return None if spec is None else str(spec.id)
+    name = getattr(spec, "id", None)  # EnvPool's specs are not Gymnasium's
+    return name if isinstance(name, str) else None
 
 
 def numbers(value: Any, what: str, n: int) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import ale_py
@@ -9,6 +10,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import (
+    ClipReward,
+    NormalizeObservation,
+    RecordVideo,
+    TransformObservation,
+)
 
 from plugrl_gym.client.autoreset import read_autoreset_mode
 from plugrl_gym.protocol import CHUNK_STEPS, REUSE_FEEDBACK_OBS, Metadata
@@ -119,3 +126,63 @@ def test_two_vector_envs_over_one_class_keep_their_own_modes() -> None:
 @pytest.mark.parametrize("given", ["SameStep", "same-step", "SAME_STEP", SAME])
 def test_the_callers_word_on_the_mode_wins(given: Any) -> None:
     assert read_autoreset_mode(SyncVectorEnv([lambda: CountingEnv(3)]), given) is SAME
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")
+def test_envpool_is_wrapped_as_it_comes(wrap: Any) -> None:
+    envpool = pytest.importorskip("envpool")
+    server = MemoryServer(
+        lambda envs: np.zeros((2, len(envs)), np.int64), Metadata(features=(CHUNK_STEPS,))
+    )
+    envs = wrap(envpool.make_gymnasium("CartPole-v1", num_envs=N, seed=1), server)
+    envs.run(max_steps=120)
+    envs.close()
+    by_env = [[row for row in server.rows if row.env == env] for env in range(N)]
+    assert sum(len(rows) for rows in by_env) == envs.stats.chunks_fed_back
+    for rows in by_env:
+        for row, following in itertools.pairwise(rows):
+            # Constant action 0: an episode ends in 8 to 11 steps, and the next begins elsewhere.
+            assert row.reward == row.steps
+            if row.episode is None:
+                np.testing.assert_array_equal(row.last, following.first)
+            else:
+                assert 8 <= row.episode[1] <= 11
+                assert row.episode[0] == row.episode[1]
+                assert not np.array_equal(row.last, following.first)
+
+
+def test_wrappers_below_change_what_the_server_sees(wrap: Any) -> None:
+    server = MemoryServer(lambda envs: np.zeros((1, len(envs)), np.int64))
+    inner = NormalizeObservation(sync(CountingEnv(99), CountingEnv(99), mode=NEXT))
+    envs = wrap(inner, server)
+    seen = [o.copy() for o, *_ in envs.rollout(max_steps=12)]
+    envs.close()
+    first = [row.last for row in server.rows if row.env == 0]
+    np.testing.assert_array_equal(np.concatenate(first), [o[0, 0] for o in seen][: len(first)])
+
+
+def test_videos_are_recorded_below(wrap: Any, tmp_path: Any) -> None:
+    inner = RecordVideo(
+        gym.make_vec("CartPole-v1", 2, vectorization_mode="sync", render_mode="rgb_array"),
+        str(tmp_path / "videos"),
+        episode_trigger=lambda episode: episode == 0,
+    )
+    server = MemoryServer(lambda envs: np.zeros((1, len(envs)), np.int64))
+    envs = wrap(inner, server)
+    envs.run(max_steps=60)
+    envs.close()
+    assert list((tmp_path / "videos").glob("*.mp4"))
+
+
+def test_wrappers_above_change_only_what_the_caller_sees(wrap: Any) -> None:
+    server = MemoryServer(lambda envs: np.zeros((2, len(envs)), np.int64))
+    # Gymnasium's observation wrappers do not know SAME_STEP.
+    envs = wrap(sync(CountingEnv(3), CountingEnv(4), mode=NEXT), server)
+    outer = ClipReward(TransformObservation(envs, lambda o: o + 0.5), 0.0, 0.25)
+    observation, _ = outer.reset()
+    assert observation[:, 0].tolist() == [0.5, 0.5]
+    observation, reward, *_ = outer.step(None)
+    assert (observation[:, 0].tolist(), reward.tolist()) == ([1.5, 1.5], [0.25, 0.25])
+    outer.step(None)
+    outer.close()
+    assert [(row.last[0], row.reward) for row in server.rows] == [(2.0, 2.0)] * 2

@@ -147,3 +147,23 @@ def test_a_plain_env_is_one_line_that_shows_the_cure(capsys):
     assert code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "make_vec" in line
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "expected"),
+    [
+        ("DictAction-v0", [], "actions of a Dict space have no encoding on the wire; flatten them"),
+        ("GraphObservation-v0", [], "is a Graph space, which has no encoding on the wire; flatten"),
+        ("TinyImage-v0", ["--policy", "CnnPolicy"], "env has Box(3,8,8)"),
+        ("Instructed-v0", ["--vector", "async"], "Text observations need shared_memory=False"),
+    ],
+)
+def test_train_refuses_an_env_that_cannot_be_served(tmp_path, env, options, expected):
+    finished = run(
+        *("-m", "plugrl_gym.train", f"tests.support.awkward_envs:{env}", "--num-envs", 2),
+        *("--run-dir", tmp_path / "run", "--quiet", *options),
+    )
+    # The server's refusal is in its log, too; the sentence is the last line.
+    assert finished.code == 2, finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert expected in finished.stderr.splitlines()[-1]

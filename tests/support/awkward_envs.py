@@ -38,3 +38,45 @@ class Crashing(Chatty):
 
 gym.register("Chatty-v0", Chatty)
 gym.register("Crashing-v0", Crashing)
+
+
+class _Shaped(Chatty):
+    """Samples of whatever spaces a subclass sets; says nothing."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self._taken = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._taken += 1
+        return self.observation_space.sample(), 1.0, self._taken == 4, False, {}
+
+
+class DictAction(_Shaped):
+    """An action that has no encoding."""
+
+    action_space = spaces.Dict(left=spaces.Discrete(2), right=spaces.Discrete(2))
+
+
+class GraphObservation(_Shaped):
+    """An observation that has no encoding."""
+
+    observation_space = spaces.Graph(spaces.Box(-1, 1, (2,)), None)
+
+
+class TinyImage(_Shaped):
+    """An image smaller than a convolutional network takes."""
+
+    observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+
+
+class Instructed(_Shaped):
+    """A text beside numbers."""
+
+    observation_space = spaces.Dict(at=spaces.Box(-1, 1, (2,)), goal=spaces.Text(8))
+
+
+gym.register("DictAction-v0", DictAction)
+gym.register("GraphObservation-v0", GraphObservation)
+gym.register("TinyImage-v0", TinyImage)
+gym.register("Instructed-v0", Instructed)

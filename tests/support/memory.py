@@ -21,6 +21,12 @@ from plugrl_gym.protocol import (
 )
 
 
+def first_leaf(observation: Observation, row: int) -> Any:
+    """One row of the first image, or else the first state, of an observation."""
+    leaves = [*observation.images.values(), *observation.states.values()]
+    return leaves[0][row].copy()
+
+
 @dataclass
 class Row:
     """One chunk of one env as the server saw it, from infer to feedback."""
@@ -47,6 +53,7 @@ class MemoryServer:
     Attributes:
         choose: (envs) -> chunk [H, n, *da].
         fault: Called before each message with its name; returns an exception to break with.
+        view: (observation, row) -> what to keep of it.
         rows: What was fed back.
         held: (connection, env) -> what was asked and answered, not fed back yet.
         closes: Close codes that clients sent (None: without a close frame).
@@ -55,6 +62,7 @@ class MemoryServer:
     choose: Callable[[np.ndarray], np.ndarray]
     metadata: Metadata = field(default_factory=Metadata)
     fault: Callable[[str], Exception | None] = lambda message: None
+    view: Callable[[Observation, int], Any] = first_leaf
     rows: list[Row] = field(default_factory=list)
     held: dict[tuple[int, int], tuple[int, np.ndarray, np.ndarray]] = field(default_factory=dict)
     infers: list[Infer] = field(default_factory=list)
@@ -104,7 +112,7 @@ class MemoryConnection:
         chunk = self._server.choose(received.env_indices)
         for column, env in enumerate(received.env_indices.tolist()):
             assert (self._number, env) not in self._server.held, "an env asked twice"
-            first = _leaf(received.observation)[column].copy()
+            first = self._server.view(received.observation, column)
             step_id = int(received.step_ids[column])
             self._server.held[self._number, env] = (step_id, first, chunk[:, column].copy())
         reply = self._peer.send_action(chunk)
@@ -138,7 +146,7 @@ class MemoryConnection:
                 step_id=step_id,
                 first=first,
                 chunk=chunk,
-                last=_leaf(message.observation)[row].copy(),
+                last=self._server.view(message.observation, row),
                 reward=float(message.rewards[row]),
                 terminated=bool(message.terminated[row]),
                 truncated=bool(message.truncated[row]),
@@ -162,11 +170,6 @@ class MemoryConnection:
             mine = [key for key in self._server.held if key[0] == self._number]
             for key in mine:
                 del self._server.held[key]
-
-
-def _leaf(observation: Observation) -> np.ndarray:
-    """The first image, or else the first state, of an observation: [n, ...]."""
-    return next(iter([*observation.images.values(), *observation.states.values()]))
 
 
 def lost() -> Exception:
