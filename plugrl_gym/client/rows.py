@@ -117,9 +117,8 @@ class Rows:
         )
 
     def _episode(self, ended: npt.NDArray[np.bool_]) -> EpisodeStatistics:
-        known = ~np.isnan(self.success)
-        # A success that only some of the finished rows tell would read as failure in the others.
-        success = (self.success == 1.0) & ended if known[ended].all() else None
+        # Servers may read success without asking whether it is there (SPEC 6.5.21).
+        success = (self.success == 1.0) & ended
         return EpisodeStatistics(self.returns, self.lengths, ended, success)
 
 
