@@ -95,8 +95,16 @@ class Rows:
                 parts[each.name] = np.concatenate(values)
         return Rows(**parts)
 
-    def to_feedback(self, features: Sequence[str], forwarder: InfoForwarder) -> Feedback:
-        """The message for these rows, with what the server's ``features`` allow."""
+    def to_feedback(
+        self, features: Sequence[str], forwarder: InfoForwarder, action_shape: tuple[int, ...]
+    ) -> Feedback:
+        """The message for these rows.
+
+        Args:
+            features: What the server offers.
+            forwarder: Picks the info to send along.
+            action_shape: da of the action messages; (1,) where a server so sends a Discrete.
+        """
         longest = int(self.steps.max())
         ended = self.terminated | self.truncated
         episode = {"episode": self._episode(ended).to_wire()} if ended.any() else {}
@@ -111,7 +119,9 @@ class Rows:
             chunk_steps=ChunkSteps(self.steps, self.step_rewards[:longest].astype(np.float32))
             if CHUNK_STEPS in features
             else None,
-            executed=ExecutedActions(self.actions[:longest], self.overridden)
+            executed=ExecutedActions(
+                self.actions[:longest].reshape(longest, len(self), *action_shape), self.overridden
+            )
             if EXECUTED_ACTIONS in features
             else None,
         )

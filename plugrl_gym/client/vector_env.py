@@ -35,6 +35,7 @@ from plugrl_gym.protocol import (
     EXECUTED_ACTIONS,
     GYM_SPACES,
     REUSE_FEEDBACK_OBS,
+    Action,
     Infer,
     Observation,
     SpaceDeclaration,
@@ -146,6 +147,7 @@ class PlugRLVectorEnv(_Wrapper):
         self._session = Session(endpoint, reconnect_timeout, self._on_lost)
         self._current: Observation | None = None
         self._handed_out: Any = None
+        self._action_shape = self._actions.shape
         self._began = np.zeros(env.num_envs, dtype=np.bool_)
         self._fed_back = np.zeros(env.num_envs, dtype=np.bool_)
         self._undeclared = True
@@ -327,18 +329,23 @@ class PlugRLVectorEnv(_Wrapper):
             reuse=reuse,
             spaces=self._declaration if self._undeclared and GYM_SPACES in features else None,
         )
-        chunk = self._session.infer(
-            self._checked(infer), lambda action: self._actions.decode(action.action)
-        )
+        chunk = self._session.infer(self._checked(infer), self._accept)
         if chunk is not None:
             self._undeclared = False
             self._chunks.assign(envs, chunk)
             self.stats.chunks_received += len(envs)
 
+    def _accept(self, action: Action) -> npt.NDArray[Any]:
+        chunk = self._actions.decode(action.action)
+        self._action_shape = action.action.shape[2:]
+        return chunk
+
     def _send(self, rows: Rows | None) -> None:
         if rows is None or not self._session.connected:
             return
-        feedback = self._checked(rows.to_feedback(self._session.features, self._forwarder))
+        feedback = self._checked(
+            rows.to_feedback(self._session.features, self._forwarder, self._action_shape)
+        )
         if self._session.feedback(feedback):
             self._fed_back[rows.envs] = ~(rows.terminated | rows.truncated)
             self.stats.chunks_fed_back += len(rows)

@@ -17,6 +17,7 @@ from plugrl_gym.protocol.features import (
     GYM_SPACES,
     REUSE_FEEDBACK_OBS,
 )
+from plugrl_gym.protocol.feedback import chunk_shape
 from plugrl_gym.protocol.messages import (
     PROTOCOL_VERSION,
     Action,
@@ -44,7 +45,7 @@ class ClientProtocol:
         self.metadata = Metadata()
         self._asked: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._asked_before = False
-        self._held: dict[int, int] = {}  # env -> steps of its chunk
+        self._held: dict[int, tuple[int, ...]] = {}  # env -> (H, *da) of its chunk
         self._reusable: set[int] = set()
 
     @property
@@ -125,7 +126,7 @@ class ClientProtocol:
         message = read_message(frame, MessageType.ACTION)
         assert isinstance(message, Action)
         message.check(self._asked, self.metadata)
-        self._held.update(dict.fromkeys(self._asked.tolist(), len(message.action)))
+        self._held.update(dict.fromkeys(self._asked.tolist(), chunk_shape(message.action)))
         self.state = following
         return message
 

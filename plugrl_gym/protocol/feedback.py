@@ -30,7 +30,7 @@ from plugrl_gym.protocol.fields import (
 )
 from plugrl_gym.protocol.state import MessageType
 
-__all__ = ["Feedback"]
+__all__ = ["Feedback", "chunk_shape"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,29 +176,44 @@ class Feedback:
                 rows.update(dict.fromkeys(bad.tolist(), place))
         return rows
 
-    def check(self, horizons: Mapping[int, int]) -> None:
-        """Compare the steps that ran with the chunks that were given.
+    def check(self, chunks: Mapping[int, tuple[int, ...]]) -> None:
+        """Compare what ran with the chunks that were given.
 
         Args:
-            horizons: Env -> steps in the chunk that it holds; other envs are not looked at.
+            chunks: Env -> (H, *da) of the chunk that it holds; other envs are not looked at.
 
         Raises:
-            RemoteProtocolError: A row says that more steps ran than its chunk has.
+            RemoteProtocolError: A row ran more steps than its chunk has, or actions of another
+                shape.
         """
         envs = self.env_indices.tolist()
         if self.chunk_steps is not None:
             for env, ran in zip(envs, self.chunk_steps.steps.tolist(), strict=True):
-                if ran > horizons.get(env, ran):
+                if env in chunks and ran > chunks[env][0]:
                     raise RemoteProtocolError(
-                        f"feedback.steps: {ran} for env {env}, whose chunk has {horizons[env]}"
+                        f"feedback.steps: {ran} for env {env}, whose chunk has {chunks[env][0]}"
                     )
-        elif self.executed is not None:
-            ran = len(self.executed.actions)
-            longest = max(horizons.get(env, ran) for env in envs)
-            if ran > longest:
+        if self.executed is not None:
+            self._check_executed(self.executed.actions, [chunks[e] for e in envs if e in chunks])
+
+    def _check_executed(self, actions: npt.NDArray[Any], chunks: list[tuple[int, ...]]) -> None:
+        ran = len(actions)
+        if self.chunk_steps is None and ran > max((chunk[0] for chunk in chunks), default=ran):
+            raise RemoteProtocolError(
+                f"feedback.actions: covers {ran} steps, the longest chunk has "
+                f"{max(chunk[0] for chunk in chunks)}"
+            )
+        for chunk in chunks:
+            if actions.shape[2:] != chunk[1:]:
                 raise RemoteProtocolError(
-                    f"feedback.actions: covers {ran} steps, the longest chunk has {longest}"
+                    f"feedback.actions: expected {['K', 'm', *chunk[1:]]} as in the action, "
+                    f"got {list(actions.shape)}".replace("'", "")
                 )
+
+
+def chunk_shape(action: npt.NDArray[Any]) -> tuple[int, ...]:
+    """(H, *da) of an action message's [H, n, *da]."""
+    return (len(action), *action.shape[2:])
 
 
 _KEYS: Final = frozenset({"data", "env_indices", "step_ids"})

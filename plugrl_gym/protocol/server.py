@@ -12,6 +12,7 @@ from plugrl_gym.protocol.codec import encode
 from plugrl_gym.protocol.features import REUSE_FEEDBACK_OBS
 from plugrl_gym.protocol.features.gym_spaces import SpaceDeclaration
 from plugrl_gym.protocol.features.reuse import ObservationCache
+from plugrl_gym.protocol.feedback import chunk_shape
 from plugrl_gym.protocol.fields import first_non_finite, shown
 from plugrl_gym.protocol.messages import (
     Action,
@@ -55,7 +56,7 @@ class ServerProtocol:
         self._metadata = Metadata()
         self._asked: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._asked_before = False
-        self._held: dict[int, int] = {}  # env -> steps of its chunk
+        self._held: dict[int, tuple[int, ...]] = {}  # env -> (H, *da) of its chunk
         self._cache = ObservationCache()
 
     @property
@@ -152,7 +153,7 @@ class ServerProtocol:
         except RemoteProtocolError as error:
             raise LocalProtocolError(str(error)) from None
         frame = encode(wire)
-        self._held.update(dict.fromkeys(envs, len(action)))
+        self._held.update(dict.fromkeys(envs, chunk_shape(action)))
         self.state = following
         return frame
 

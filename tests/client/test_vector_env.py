@@ -312,6 +312,16 @@ def test_replaced_actions_are_told(wrap: Any) -> None:
     ]
 
 
+def test_executed_actions_have_the_shape_of_the_action(wrap: Any) -> None:
+    server = MemoryServer(lambda envs: np.ones((1, len(envs), 1), np.int64))
+    server.metadata = Metadata(features=(EXECUTED_ACTIONS, CHUNK_STEPS))
+    envs = wrap(sync(CountingEnv(50), CountingEnv(50)), server)
+    envs.reset()
+    envs.step(np.array([0, 1]))
+    assert [row.executed.tolist() for row in server.rows] == [[[0]], [[1]]]
+    assert [row.overridden for row in server.rows] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("chunk", "text"),
     [

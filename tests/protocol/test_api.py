@@ -56,6 +56,7 @@ def test_spaces_export_exactly_these_names() -> None:
         "ObservationLayout",
         "build_space",
         "describe_space",
+        "standard_space",
     ]
 
 

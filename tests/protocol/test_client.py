@@ -188,7 +188,7 @@ def test_client_uses_no_feature_that_is_not_offered(feature: str) -> None:
     ("feature", "parts"),
     [
         (CHUNK_STEPS, {"chunk_steps": ChunkSteps(np.ones(2, int), np.ones((1, 2), np.float32))}),
-        (EXECUTED_ACTIONS, {"executed": ExecutedActions(np.ones((1, 2)), np.zeros(2, bool))}),
+        (EXECUTED_ACTIONS, {"executed": ExecutedActions(np.ones((1, 2, 1)), np.zeros(2, bool))}),
     ],
 )
 def test_client_reports_nothing_that_is_not_asked_for(feature: str, parts: Any) -> None:
