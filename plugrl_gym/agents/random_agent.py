@@ -123,14 +123,10 @@ class RandomAgent(Agent):
 
 
 def _check(client: Client, observation: Observation, where: str) -> None:
-    """Compare names and shapes with the client's space (SPEC 9.3.25), without copying a row."""
+    """Hold an observation against what the client declared (SPEC 9.3.28)."""
     layout = client.state
     if layout is not None:
-        empty = Observation(
-            images={name: array[:0] for name, array in observation.images.items()},
-            states={name: array[:0] for name, array in observation.states.items()},
-        )
-        layout.decode(empty, where)
+        layout.decode(observation, where)
 
 
 class _Sampler:
