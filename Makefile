@@ -29,7 +29,7 @@ demo: $(VENV)/installed-sb3
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-test-full: $(VENV)/installed-dev
+test-full: $(VENV)/installed-full
 	$(BIN)/python -m pytest -m "" $(PYTEST_ARGS)
 
 check: $(VENV)/installed-dev
@@ -48,6 +48,10 @@ $(VENV)/made:
 
 $(VENV)/installed-sb3: $(VENV)/made pyproject.toml constraints.txt
 	$(INSTALL) -e ".[sb3]"
+	@touch $@
+
+$(VENV)/installed-full: $(VENV)/installed-dev
+	$(INSTALL) -e ".[dev,envpool]"
 	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/made pyproject.toml constraints.txt

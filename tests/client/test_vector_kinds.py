@@ -128,6 +128,7 @@ def test_the_callers_word_on_the_mode_wins(given: Any) -> None:
     assert read_autoreset_mode(SyncVectorEnv([lambda: CountingEnv(3)]), given) is SAME
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")
 def test_envpool_is_wrapped_as_it_comes(wrap: Any) -> None:
     envpool = pytest.importorskip("envpool")
