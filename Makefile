@@ -9,7 +9,8 @@
 
 VENV ?= .venv
 PIP_ARGS ?=
-PYTEST_ARGS ?=
+# More workers than cores: many tests wait for sockets and processes.
+PYTEST_ARGS ?= -n 4
 
 ifeq ($(OS),Windows_NT)
   PYTHON ?= python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,6 +65,13 @@ class Recorder(RandomAgent):
         self.open: dict[int, tuple[dict[str, Any], npt.NDArray[Any]]] = {}
         self.stored: dict[int, list[Any]] = {env: [] for env in range(N)}
         self.texts: set[str] = set()
+        self.took = threading.Condition()
+        self.steps = 0
+
+    def wait_for_steps(self, number: int) -> None:
+        """Until feedback for that many env steps has come."""
+        with self.took:
+            assert self.took.wait_for(lambda: self.steps >= number, 10), self.steps
 
     def act(self, requests: Sequence[Request]) -> list[npt.NDArray[np.generic]]:
         chunks = super().act(requests)
@@ -73,6 +81,13 @@ class Recorder(RandomAgent):
         return chunks
 
     def feedback(self, client: Client, feedback: Feedback) -> None:
+        with self.took:
+            self._store(client, feedback)
+            assert feedback.chunk_steps is not None
+            self.steps += int(feedback.chunk_steps.steps.sum())
+            self.took.notify_all()
+
+    def _store(self, client: Client, feedback: Feedback) -> None:
         super().feedback(client, feedback)
         self.texts.update(feedback.observation.text)
         for row, env in enumerate(feedback.env_indices.tolist()):
@@ -130,8 +145,7 @@ def test_stored_transitions_equal_the_envs_own_trace(family: str, horizon: int) 
     with running(recorder) as server, PlugRLVectorEnv(vector, server.url) as envs:
         envs.run(seed=1, max_steps=N * STEPS)
         envs.close()
-        recorder_rows = N * STEPS - envs.stats.steps_dropped
-    assert sum(len(s[1]) for rows in recorder.stored.values() for s in rows) == recorder_rows
+        recorder.wait_for_steps(N * STEPS - envs.stats.steps_dropped)
     for env, trace in enumerate(traces):
         told = iter(trace.steps)
         for first, chunk, reward, last, terminated, truncated in recorder.stored[env]:
