@@ -665,10 +665,9 @@ class Client {
       throw Fatal("no message_type: the server seems to speak openpi's protocol");
     if (!kind->is_str("metadata") || !data || data->kind != Value::Map)
       throw Fatal("expected metadata, got " + kind->bytes.substr(0, 40));
-    for (const string key : {"protocol_version", "action_horizon", "action_dim"})
-      if (const Value* number = data->find(key))
-        if (number->kind != Value::Int || number->number < 1)
-          throw Fatal("metadata: " + key + " is no positive int");
+    const size_t version = declared(*data, "protocol_version");
+    horizon_ = declared(*data, "action_horizon");
+    dim_ = declared(*data, "action_dim");
     for (const string key : {"server", "server_version", "algorithm", "policy"})
       if (const Value* name = data->find(key))
         if (name->kind != Value::Str) throw Fatal("metadata: " + key + " is no str");
@@ -677,12 +676,20 @@ class Client {
       for (const Value& name : features->items)
         if (name.kind != Value::Str) throw Fatal("metadata: a feature is no str");
     }
-    const Value* version = data->find("protocol_version");
-    if (version && version->number != 1)
-      throw Fatal("the server speaks PlugRL version " +
-                  to_string(static_cast<int>(version->number)) + ", this client version 1");
-    const Value* dim = data->find("action_dim");
-    if (width_ == 0) width_ = dim ? static_cast<size_t>(dim->number) : 1;
+    if (version > 1)
+      throw Fatal("the server speaks PlugRL version " + to_string(version) +
+                  ", this client version 1");
+    if (width_ == 0) width_ = dim_ ? dim_ : 1;
+  }
+
+  // A positive int of the metadata, plain or as a typed scalar (SPEC 4.34); 0 where it is absent.
+  static size_t declared(const Value& data, const string& key) {
+    const Value* number = data.find(key);
+    if (!number) return 0;
+    if (number->find("__npgeneric__", Value::Bin)) number = number->find("data", Value::Bin);
+    if (!number || number->kind != Value::Int || number->number < 1)
+      throw Fatal("metadata: " + key + " is no positive int");
+    return static_cast<size_t>(number->number);
   }
 
   void take_action(const Value& message, const Envs& due) {
@@ -705,6 +712,8 @@ class Client {
       if (!std::isfinite(number)) throw Fatal("the action holds a NaN or an infinity");
     const size_t horizon = action.shape[0], rows = due.size();
     width_ = action.numbers.size() / (horizon * rows);
+    if ((horizon_ && horizon != horizon_) || (dim_ && width_ != dim_))
+      throw Fatal("the action is not as the metadata declares");
     for (size_t row = 0; row < rows; ++row)
       for (size_t k = horizon; k-- > 0;) {  // time-major; the next step goes last
         const double* begin = action.numbers.data() + (k * rows + row) * width_;
@@ -765,6 +774,7 @@ class Client {
   string host_, port_;
   std::vector<Env> envs_;
   size_t max_steps_, steps_ = 0, width_ = 0;
+  size_t horizon_ = 0, dim_ = 0;  // as declared on this connection
   int failures_ = 0;
 };
 

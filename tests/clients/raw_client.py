@@ -482,6 +482,10 @@ class Client:
             raise ServerError("the action is no numeric array [H, n, ...]")
         if action.shape[0] < 1 or action.shape[1] != n or math.prod(action.shape) == 0:
             raise ServerError(f"an action of shape {action.shape} for {n} envs")
+        sizes = {"action_horizon": action.shape[0], "action_dim": math.prod(action.shape[2:])}
+        for key, size in sizes.items():
+            if self.metadata.get(key, size) != size:
+                raise ServerError(f"an action of shape {action.shape}, not as {key} declares")
         if not all(math.isfinite(value) for value in action.values):
             raise ServerError("the action holds a NaN or an infinity")
         return action

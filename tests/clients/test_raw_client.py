@@ -118,7 +118,9 @@ SCENARIOS: dict[str, Scenario] = {
                         code=1, says="dqn needs Discrete actions, env has Box(2,)"),
     "401": Scenario(Script([], status=HTTPStatus.UNAUTHORIZED), code=1, says="401", connections=1),
     "404": Scenario(Script([], status=HTTPStatus.NOT_FOUND), code=1, says="404", connections=1),
-    **{f"bad answer: {name}": Scenario(Script([End(frames, 1)]), {"num_envs": 1}, code=1)
+    **{f"bad answer: {name}": Scenario(
+        Script([End(frames, 1)], metadata={"action_horizon": ..., "action_dim": ...}),
+        {"num_envs": 1}, code=1)
        for name, frames in BAD_ANSWERS.items()},
 }  # fmt: skip
 SCENARIOS["float16 actions"].options = SCENARIOS["int8 actions"].options = {"num_envs": 3}

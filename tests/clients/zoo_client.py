@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import raw_client
 import raw_client_bugs
-from rare_bugs import RARE
+from rare_bugs import LEGAL, RARE
 from raw_client import Array, Client, Env, ServerError, column, table
 from raw_client_overrides import Message, Overrides, without
 
@@ -253,7 +253,7 @@ ZOO: Final[dict[str, tuple[str, Overrides]]] = {
 
 def main() -> int:
     """raw_client's command line, and ``--zoo box|discrete|multi``."""
-    raw_client_bugs.DEVIATIONS.update(RARE)
+    raw_client_bugs.DEVIATIONS.update(RARE | LEGAL)
     if "--zoo" in sys.argv:
         at = sys.argv.index("--zoo")
         ZooClient.kind = sys.argv[at + 1]

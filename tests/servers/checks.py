@@ -133,7 +133,8 @@ class Running:
 @contextlib.asynccontextmanager
 async def running(bug: str | None, **changes: Any) -> AsyncIterator[Running]:
     options = {"host": "127.0.0.1", "port": 0, "horizon": H, "action_dim": DA, "steps": 10**9}
-    options |= {"feedback_timeout": 30.0, "bug": bug and reference_bugs.DEVIATIONS[bug], **changes}
+    deviation = bug and reference_bugs.DEVIATIONS[bug]
+    options |= {"api_key": None, "feedback_timeout": 30.0, "bug": deviation, **changes}
     server = reference.ReferenceServer(argparse.Namespace(**options))
     task = asyncio.create_task(server.run())
     await asyncio.wait_for(server.listening.wait(), 10)
