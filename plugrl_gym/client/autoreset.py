@@ -15,7 +15,7 @@ from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol import Observation
 from plugrl_gym.spaces import ObservationLayout
 
-__all__ = ["final_observations", "masked_rows", "read_autoreset_mode", "unchanged"]
+__all__ = ["check_unmasked", "final_observations", "masked_rows", "read_autoreset_mode"]
 
 _FINAL_KEYS = ("final_obs", "final_observation")
 _BY_NAME = {
@@ -122,8 +122,14 @@ def masked_rows(info: Mapping[str, Any], num_envs: int) -> npt.NDArray[np.bool_]
     return rows
 
 
-def unchanged(before: Observation, after: Observation, rows: npt.NDArray[np.bool_]) -> int | None:
-    """The first env of ``rows`` bool [n] whose observation differs; None if there is none."""
+def check_unmasked(
+    env: object, before: Observation, after: Observation, rows: npt.NDArray[np.bool_]
+) -> None:
+    """Check that a masked reset left ``rows`` bool [n] as they were.
+
+    Raises:
+        UsageError: It did not: the vector env ignores the mask.
+    """
     different = np.zeros(len(rows), dtype=np.bool_)
     for group in ("images", "states"):
         for name, old in getattr(before, group).items():
@@ -132,4 +138,9 @@ def unchanged(before: Observation, after: Observation, rows: npt.NDArray[np.bool
             different |= ~same.reshape(len(rows), -1).all(axis=1)
     different |= np.array([a != b for a, b in zip(before.text, after.text, strict=True)])
     changed = np.flatnonzero(different & rows)
-    return int(changed[0]) if len(changed) else None
+    if len(changed):
+        raise UsageError(
+            f"{env} changed env {changed[0]} in a reset whose reset_mask left it out; a vector "
+            "env that ignores reset_mask cannot be used with AutoresetMode.DISABLED: use "
+            "NEXT_STEP or SAME_STEP"
+        )

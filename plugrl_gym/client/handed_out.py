@@ -21,6 +21,7 @@ __all__ = [
     "like",
     "merge_info",
     "numbers",
+    "read_reset_mask",
     "replace_rows",
     "rows_of",
 ]
@@ -135,3 +136,24 @@ def merge_info(
         else:
             merged[key] = value
     return merged
+
+
+def read_reset_mask(
+    options: dict[str, Any] | None, num_envs: int, first: bool
+) -> npt.NDArray[np.bool_]:
+    """Which envs a reset is for, bool [n]; all where ``options`` do not say.
+
+    Raises:
+        UsageError: Not a mask of this vector env, or one that leaves out envs in the first reset.
+    """
+    if options is None or "reset_mask" not in options:
+        return np.ones(num_envs, dtype=np.bool_)
+    mask = np.asarray(options["reset_mask"])
+    if mask.shape != (num_envs,) or mask.dtype != np.bool_ or not mask.any():
+        raise UsageError(
+            f"options['reset_mask']: expected bool [{num_envs}] with at least one True, "
+            f"got {mask.dtype} {list(mask.shape)}"
+        )
+    if first and not mask.all():
+        raise UsageError("the first reset() must reset every env")
+    return mask.copy()

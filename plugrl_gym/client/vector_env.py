@@ -22,6 +22,7 @@ from plugrl_gym.client.handed_out import (
     like,
     merge_info,
     numbers,
+    read_reset_mask,
     replace_rows,
     rows_of,
 )
@@ -169,7 +170,7 @@ class PlugRLVectorEnv(_Wrapper):
         Raises:
             ConnectionFailed, ServerRefused, RemoteProtocolError: No connection could be made.
         """
-        mask = self._reset_mask(options)
+        mask = read_reset_mask(options, self.num_envs, first=self._current is None)
         if self._current is not None and self._interrupts(mask):
             self._send(self._chunks.take_held())
             self._session.hang_up()
@@ -182,7 +183,7 @@ class PlugRLVectorEnv(_Wrapper):
         self._handed_out = observation
         self._current = self._layout.encode(as_numpy(observation))
         if before is not None:
-            self._check_unmasked(before, self._current, ~mask)
+            autoreset.check_unmasked(self.env, before, self._current, ~mask)
         self._chunks.reset(mask)
         masked = autoreset.masked_rows(info, self.num_envs)
         self._chunks.phase[masked & mask] = RESETTING
@@ -454,7 +455,7 @@ class PlugRLVectorEnv(_Wrapper):
             final[env] = select_row(self._layout.space, observation, env)
         first, reset_info = self.env.reset(options={"reset_mask": ended.copy()})
         self._current = self._layout.encode(as_numpy(first))
-        self._check_unmasked(before, self._current, ~ended)
+        autoreset.check_unmasked(self.env, before, self._current, ~ended)
         final_info = dict(info)
         merged = merge_info(info, reset_info, ended)
         merged.update(
@@ -467,35 +468,11 @@ class PlugRLVectorEnv(_Wrapper):
 
     # -- Resets ---------------------------------------------------------------------------
 
-    def _reset_mask(self, options: dict[str, Any] | None) -> npt.NDArray[np.bool_]:
-        if options is None or "reset_mask" not in options:
-            return np.ones(self.num_envs, dtype=np.bool_)
-        mask = np.asarray(options["reset_mask"])
-        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
-            raise UsageError(
-                f"options['reset_mask']: expected bool [{self.num_envs}] with at least one True, "
-                f"got {mask.dtype} {list(mask.shape)}"
-            )
-        if self._current is None and not mask.all():
-            raise UsageError("the first reset() must reset every env")
-        return mask.copy()
-
     def _interrupts(self, mask: npt.NDArray[np.bool_]) -> bool:
         """Whether resetting ``mask`` cuts an episode or an unrun chunk that the server knows of."""
         if not self._session.connected:
             return False
         return bool((mask & (self._chunks.running | self._fed_back)).any())
-
-    def _check_unmasked(
-        self, before: Observation, after: Observation, rows: npt.NDArray[np.bool_]
-    ) -> None:
-        env = autoreset.unchanged(before, after, rows)
-        if env is not None:
-            raise UsageError(
-                f"{self.env} changed env {env} in a reset whose reset_mask left it out; a vector "
-                "env that ignores reset_mask cannot be used with AutoresetMode.DISABLED: use "
-                "NEXT_STEP or SAME_STEP"
-            )
 
     def _declare(self, mode: str) -> SpaceDeclaration:
         return SpaceDeclaration(
