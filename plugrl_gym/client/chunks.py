@@ -92,6 +92,7 @@ class Chunks:
         self._plan = np.zeros((1, num_envs, *action_shape), action_dtype)
         self._actions = self._plan.copy()
         self._rewards = np.zeros((1, num_envs))
+        self._clipped = np.zeros((1, num_envs), dtype=np.bool_)
         self._length = np.zeros(num_envs, dtype=np.int64)
         self._steps = np.zeros(num_envs, dtype=np.int64)
         self._overridden = np.zeros(num_envs, dtype=np.bool_)
@@ -120,12 +121,24 @@ class Chunks:
         mask: npt.NDArray[np.bool_] = self.phase == RUNNING
         return mask
 
-    def assign(self, envs: npt.NDArray[np.int64], chunk: npt.NDArray[Any]) -> None:
-        """Take the answer to an infer: ``chunk`` [H, m, *da] for ``envs`` [m]."""
+    def assign(
+        self,
+        envs: npt.NDArray[np.int64],
+        chunk: npt.NDArray[Any],
+        clipped: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Take the answer to an infer.
+
+        Args:
+            envs: int64 [m].
+            chunk: [H, m, *da].
+            clipped: bool [H, m], the steps that are not what the server sent; None for none.
+        """
         horizon = len(chunk)
         if horizon > len(self._plan):
             self._grow(horizon)
         self._plan[:horizon, envs] = chunk
+        self._clipped[:horizon, envs] = False if clipped is None else clipped
         self._length[envs] = horizon
         self._steps[envs] = 0
         self._rewards[:, envs] = 0.0
@@ -134,7 +147,7 @@ class Chunks:
         self.acting = True
 
     def _grow(self, horizon: int) -> None:
-        for name in ("_plan", "_actions", "_rewards"):
+        for name in ("_plan", "_actions", "_rewards", "_clipped"):
             old = getattr(self, name)
             new = np.zeros((horizon, *old.shape[1:]), old.dtype)
             new[: len(old)] = old
@@ -161,6 +174,7 @@ class Chunks:
         self._rewards[at, ran] = step.rewards[ran]
         self._actions[at, ran] = step.actions[ran]
         self._overridden |= overridden & ran
+        self._overridden[ran] |= self._clipped[at, ran]
         self._steps[ran] += 1
         ended = (step.terminated | step.truncated) & ran
         finished = ran & (ended | (self._steps == self._length))

@@ -330,16 +330,18 @@ class PlugRLVectorEnv(_Wrapper):
             reuse=reuse,
             spaces=self._declaration if self._undeclared and GYM_SPACES in features else None,
         )
-        chunk = self._session.infer(self._checked(infer), self._accept)
-        if chunk is not None:
+        answer = self._session.infer(self._checked(infer), self._accept)
+        if answer is not None:
             self._undeclared = False
-            self._chunks.assign(envs, chunk)
+            self._chunks.assign(envs, *answer)
             self.stats.chunks_received += len(envs)
 
-    def _accept(self, action: Action) -> npt.NDArray[Any]:
+    def _accept(self, action: Action) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
         chunk = self._actions.decode(action.action)
         self._action_shape = action.action.shape[2:]
-        return chunk
+        told = EXECUTED_ACTIONS in self._session.features
+        # A clipped number is not what the server sent (SPEC 9.5.4).
+        return chunk, self._actions.clips(action.action) if told else None
 
     def _send(self, rows: Rows | None) -> None:
         if rows is None or not self._session.connected:

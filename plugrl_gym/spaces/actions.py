@@ -96,6 +96,12 @@ class ActionLayout:
         clipped = np.where(below, self._low, np.where(above, self._high, inside))
         return np.ascontiguousarray(clipped)
 
+    def clips(self, action: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """bool [H, n]: the steps of a chunk [H, n, *da] of which :meth:`decode` moves a number."""
+        outside = (action < self._low) | (action > self._high)
+        moved: npt.NDArray[np.bool_] = np.any(outside.reshape(*action.shape[:2], -1), axis=2)
+        return moved
+
     def _cast(self, chunk: npt.NDArray[Any]) -> npt.NDArray[Any]:
         bad = lost(chunk, self.dtype)
         if bad is not None and bad.any():

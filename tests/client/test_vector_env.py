@@ -312,6 +312,22 @@ def test_replaced_actions_are_told(wrap: Any) -> None:
     ]
 
 
+def test_a_clipped_action_counts_as_overridden(wrap: Any) -> None:
+    env = CountingEnv(50)
+    env.action_space = spaces.Box(-1.0, 1.0, (2,))
+    chunk = np.array([[[0.25, -1.0]], [[0.5, 3.0]], [[0.1, 0.1]]])
+    server = MemoryServer(lambda envs: chunk)
+    server.metadata = Metadata(features=(EXECUTED_ACTIONS, CHUNK_STEPS))
+    envs = wrap(sync(env), server)
+    envs.reset()
+    for _ in range(3):
+        envs.step()
+    envs.step()
+    envs.close()
+    assert [row.overridden for row in server.rows] == [True, False]
+    assert server.rows[0].executed[1].tolist() == [0.5, 1.0]
+
+
 def test_executed_actions_have_the_shape_of_the_action(wrap: Any) -> None:
     server = MemoryServer(lambda envs: np.ones((1, len(envs), 1), np.int64))
     server.metadata = Metadata(features=(EXECUTED_ACTIONS, CHUNK_STEPS))
