@@ -6,7 +6,7 @@ validates all that it receives, closes for a resync on anything malformed, keeps
 mistake away from the others, and ends the run after ``--steps`` rows. It imports nothing of
 plugrl_gym, so that each can be graded against the other::
 
-    python servers/reference_server.py --port 8000 --horizon 4 --action-dim 3 --steps 300
+    python servers/reference_server.py --port 8000 --horizon 4 --action-dim 3 --steps 1000
 
 ``--bug NAME`` makes it break one rule on purpose (``--help`` lists them), which is how the
 conformance suite proves that each of its checks can fail. The bugs stand in reference_bugs.py;
@@ -770,7 +770,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=8000, help="0 takes any free port")
     parser.add_argument("--horizon", type=positive, default=4, help="steps in every action chunk")
     parser.add_argument("--action-dim", type=positive, default=3, help="numbers in every action")
-    parser.add_argument("--steps", type=positive, default=300, help="feedback rows to the stop")
+    parser.add_argument("--steps", type=positive, default=1000, help="feedback rows to the stop")
     parser.add_argument("--feedback-timeout", type=float, default=60, metavar="SECONDS")
     parser.add_argument("--api-key", metavar="KEY", help="refuse clients that do not send it")
     parser.add_argument("--bug", metavar="NAME", help="break one rule on purpose")

@@ -260,7 +260,9 @@ _GRADER_OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "plain-shutdown": {"until_stop": False, "until_shutdown": True},
 }
 #: These make the grader wait out its timeout, so that it had better be short.
-_SILENT: Final = frozenset({"no-metadata", "no-reply", "stalls-on-silent", "ignores-pings"})
+_SILENT: Final = frozenset(
+    {"no-metadata", "no-reply", "stalls-on-silent", "ignores-pings", "no-feedback-timeout"}
+)
 
 
 def grade_bug(bug: str | None, phases: str | Sequence[str] = "all") -> Report:
@@ -276,7 +278,7 @@ def grade_bug(bug: str | None, phases: str | Sequence[str] = "all") -> Report:
                 server.process.send_signal(signal.SIGTERM)
 
         options: dict[str, Any] = {
-            "timeout": 1.0 if bug in _SILENT else 4.0,
+            "timeout": 1.5 if bug in _SILENT else 10.0,
             "until_stop": True,
             **_GRADER_OPTIONS.get(bug or "", {}),
         }

@@ -171,7 +171,7 @@ def _see_action(witness: Witness, row: ProbeRow, count: int, reading: Reading) -
     a = row.a[row.index]
     ok = a.shape == expected.shape and bool((a == expected).all())
     words = f"env {row.env} after {count} steps: a = {expected.tolist()}"
-    special = row.held.sent.clauses
+    special = tuple(c for c in row.held.sent.clauses if c != "6.1.6")  # not about its values
     if ok:
         kept = ("6.4.21", "4.9", *_GARBLED, *special, *(("8.41",) if row.returned else ()))
         for clause in kept:

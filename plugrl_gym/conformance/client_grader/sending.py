@@ -169,8 +169,10 @@ def _without_ids(message: Message) -> Message:
 
 def _ids_as(typestr: str) -> Callable[[Message], Message]:
     def change(message: Message) -> Message:
-        data = message["data"]
-        return {**message, "data": {**data, "env_ids": data["env_ids"].astype(typestr)}}
+        ids = message["data"]["env_ids"]
+        other = ids.astype(typestr)  # where it can hold them
+        fitting = other if np.array_equal(other, ids) else ids
+        return {**message, "data": {**message["data"], "env_ids": fitting}}
 
     return change
 

@@ -95,10 +95,11 @@ class Peer:
 
     Attributes:
         muted: Whether it leaves pings unanswered.
+        aborted: Whether this end broke the connection off.
     """
 
     def __init__(self, connection: ClientConnection, patience: float) -> None:
-        self.muted = False
+        self.muted = self.aborted = False
         self._connection = connection
         self._patience = patience
 
@@ -156,6 +157,7 @@ class Peer:
 
     def abort(self) -> None:
         """Vanish without a close frame."""
+        self.aborted = True
         with contextlib.suppress(OSError):
             self._connection.socket.shutdown(socket.SHUT_RDWR)
 

@@ -144,16 +144,30 @@ def _look_after_others(grading: Grading, bystander: Visitor | None, offence: Off
 
     Raises:
         CannotGrade: There is no server any more.
+        RunOver: The run has just ended, which is nobody's fault.
     """
     trouble = None if bystander is None else _trouble_of(bystander)
-    gone = _look_for_welcome(grading, offence)
+    welcome = _knock(grading)
     if bystander is not None:
         trouble = trouble or _late_trouble_of(grading, bystander)
         _judge_trouble(grading, trouble, offence)
-    if trouble is not None and gone is None:  # it may be on its way down
-        gone = _look_for_welcome(grading, offence)
-    if gone is not None:
-        raise CannotGrade(f"the server has gone after a protocol error: {gone}")
+    if trouble is not None and not isinstance(welcome, Unreachable):
+        welcome = _knock(grading)  # it may be on its way down
+    expected, sent = "new connections are accepted and greeted", offence.frame
+    greeted = isinstance(welcome, bytes | str)
+    got = welcome or f"silence for {grading.timeout:g} s"
+    grading.observe("8.7", greeted, sent=sent, expected=expected, got=got)
+    if isinstance(welcome, Unreachable):
+        raise CannotGrade(f"the server has gone after a protocol error: {welcome}")
+
+
+def _knock(grading: Grading) -> Received | Unreachable:
+    """What a new connection meets with."""
+    try:
+        with grading.connect() as peer:
+            return peer.receive(grading.timeout)
+    except Unreachable as error:
+        return error
 
 
 def _trouble_of(bystander: Visitor) -> Closed | str | None:
@@ -187,18 +201,3 @@ def _judge_trouble(grading: Grading, trouble: Closed | str | None, offence: Offe
     expected = "another connection goes on undisturbed"
     sent = offence.frame
     grading.observe("8.6", trouble is None, sent=sent, expected=expected, got=trouble)
-
-
-def _look_for_welcome(grading: Grading, offence: Offence) -> Unreachable | None:
-    """Whether a new connection is greeted; why not, if there is no server any more."""
-    expected, sent = "new connections are accepted and greeted", offence.frame
-    try:
-        with grading.connect() as peer:
-            reply = peer.receive(grading.timeout)
-    except Unreachable as error:
-        grading.observe("8.7", False, sent=sent, expected=expected, got=str(error))
-        return error
-    got = reply or f"silence for {grading.timeout:g} s"
-    greeted = isinstance(reply, bytes | str)
-    grading.observe("8.7", greeted, sent=sent, expected=expected, got=got)
-    return None

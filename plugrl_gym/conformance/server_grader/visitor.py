@@ -31,6 +31,7 @@ __all__ = ["Visitor", "look_at_close", "still_serves", "visit"]
 
 _INTERNALS: Final = re.compile(r"Traceback|File \"|line \d+, in |0x[0-9a-f]{8,}")
 
+_ROUND_TRIPS: Final = 4
 _MOST_EXTRAS: Final = 8  # a server may babble for ever
 
 _ticks = itertools.count(1)
@@ -306,12 +307,12 @@ class Visitor:
     def leave(self) -> None:
         """Close the connection, and listen for an end of the run that our feedback brought about.
 
-        A server may answer the infer after that feedback before it closes: one round trip more
-        gives it the time.
+        A server may answer the infer after that feedback before it closes: a few round trips
+        give it the time.
         """
         self.settle()
         if self._has_told and self.lost is None:
-            if self._grading.facts.answers_pings:
+            for _ in range(_ROUND_TRIPS if self._grading.facts.answers_pings else 0):
                 self.peer.ping().answered(min(PONG_SECONDS, self._grading.timeout))
             reply = self.peer.receive(0)
             closed = reply if isinstance(reply, Closed) else self.peer.close()
@@ -381,7 +382,14 @@ def visit(grading: Grading, *, declare: bool | SpaceDeclaration = True) -> Itera
             finally:
                 grading.peers.remove(peer)
     except Unreachable as error:
-        raise CannotGrade(f"the server has gone in the midst of the grading: {error}") from None
+        for peer in grading.peers[:1]:  # a connection that is open has been told why
+            end = _end_of(peer, grading.timeout)
+            if end is not None:
+                look_at_close(grading, peer, end)
+        raise CannotGrade(
+            f"the server has gone between two connections ({error}); if its run was over, start it "
+            "for more steps"
+        ) from None
 
 
 def _declared(grading: Grading, declare: bool | SpaceDeclaration) -> SpaceDeclaration | None:
@@ -419,7 +427,7 @@ def look_at_close(grading: Grading, peer: Peer, closed: Closed) -> None:
     if serving:
         return
     reason = REASON_SHUTDOWN if clause == "8.14" else REASON_STOP
-    for other in dict.fromkeys((peer, *grading.peers)):
+    for other in dict.fromkeys((peer, *(peer for peer in grading.peers if not peer.aborted))):
         end = closed if other is peer else _end_of(other, grading.timeout)
         grading.observe(
             clause,
