@@ -1,0 +1,67 @@
+"""The project's own servers and clients, as their users start them, under the suite."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import Any
+
+import pytest
+
+from plugrl_gym.conformance import grade_client, grade_server
+from tests.support.commands import serve
+
+#: With spaces given for v1 clients, as an operator would for clients that declare nothing.
+GIVEN = ("--observation-space", "Box(-inf,inf,(3,))", "--action-space", "Box(-1,1,(3,))")
+ENDS = ("--total-timesteps", 3000, "--feedback-timeout", 1.5)
+PPO = ("--algo", "ppo", "-P", "n_steps=64", "-P", "n_epochs=2")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--algo", "random", "--horizon", 3, *GIVEN[2:]), {}),
+        ((*PPO, *GIVEN), {"feedback_timeout": 1.5}),
+        # Nothing is known before the first client has declared its spaces.
+        pytest.param(PPO, {}, marks=pytest.mark.full),
+        pytest.param(("--algo", "random", "--horizon", 1), {}, marks=pytest.mark.full),
+    ],
+    ids=["random", "ppo", "ppo, spaces unknown", "random, spaces unknown"],
+)
+def test_serve_has_no_violation(tmp_path: Any, options: Any, told: dict[str, float]) -> None:
+    with serve(*options, *ENDS, "--run-dir", tmp_path) as server:
+        report = grade_server(server.url(), state_dim=3, until_stop=True, timeout=30.0, **told)
+        finished = server.finish()
+    assert report.exit_code == 0, report.to_text()
+    assert report.notes == [], report.to_text()
+    assert finished.code == 0, finished.stderr
+
+
+VECTORS = [
+    *itertools.product(["sync", "async"], ["same-step", "next-step", "disabled"]),
+]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize(("vector", "autoreset"), VECTORS)
+def test_rollout_has_no_violation_over_any_vector_env(
+    env: str, vector: str, autoreset: str
+) -> None:
+    command = [sys.executable, "-m", "plugrl_gym.rollout", env, "--url", "{url}"]
+    command += ["--num-envs", "3", "--vector", vector, "--autoreset", autoreset]
+    settings = {"action_dim": 1, "action_dtype": "<i8" if env == "CartPole-v1" else "<f4"}
+    report = grade_client(command, scenarios="all", **settings)
+    assert report.exit_code == 0, report.to_text()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("autoreset", ["same-step", "next-step", "disabled"])
+def test_rollout_probe_has_no_violation_in_any_reset_mode(autoreset: str) -> None:
+    command = [sys.executable, "-m", "plugrl_gym.rollout", "--probe", "--url", "{url}"]
+    report = grade_client(
+        [*command, "--num-envs", "4", "--autoreset", autoreset], probe=True, scenarios="all"
+    )
+    assert report.exit_code == 0, report.to_text()
