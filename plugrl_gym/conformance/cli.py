@@ -80,8 +80,8 @@ def _add_client(parser: argparse.ArgumentParser) -> None:
         "--scenario",
         default="all",
         metavar="NAME",
-        help="basic, resync, text, reconnect, reuse, spaces, features, slow or all; several are "
-        "joined by commas (all)",
+        help="basic, resync, text, reconnect, reuse, spaces, features, slow, errors or all; "
+        "several are joined by commas (all)",
     )
     add("--horizon", type=int, default=4, help="steps in an action (4)")
     add("--action-dim", type=int, default=3, help="elements of an action (3)")

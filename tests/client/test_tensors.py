@@ -50,16 +50,30 @@ class Unusual(VectorEnv):
         )
 
 
+class Duck:
+    """An array of another library, such as JAX: NumPy can read it, and no more."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return self._array if dtype is None else self._array.astype(dtype)
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+
 @pytest.mark.parametrize(
     ("form", "takes"),
     [
         (torch.as_tensor, torch.Tensor),
         (lambda a: torch.as_tensor(a, dtype=torch.float32).requires_grad_(), torch.Tensor),
+        (Duck, np.ndarray),
         (lambda a: a.tolist(), np.ndarray),
         (lambda a: a.astype(np.float16), np.ndarray),
         (lambda a: a.astype(np.int64) * 1.5 if a.dtype == np.float64 else a, np.ndarray),
     ],
-    ids=["torch", "torch with grad", "lists", "float16", "floats"],
+    ids=["torch", "torch with grad", "another library", "lists", "float16", "floats"],
 )
 def test_every_numeric_type_is_read(wrap: Any, form: Any, takes: type) -> None:
     server = MemoryServer(lambda envs: np.ones((1, len(envs)), np.int64))
