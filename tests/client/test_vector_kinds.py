@@ -33,14 +33,13 @@ def make(env_id: str, kind: str, mode: AutoresetMode | None) -> Any:
     if kind == "native":
         options = {} if mode is None else {"autoreset_mode": mode, "max_num_frames_per_episode": 80}
         return gym.make_vec(env_id, N, vectorization_mode="vector_entry_point", **options)
+    kind, _, without = kind.partition(" without ")
     options: dict[str, Any] = {"autoreset_mode": mode}
     if kind == "async":
         options["context"] = "forkserver"
-    if kind == "sync without copies":
-        options["copy"] = False
-    return gym.make_vec(
-        env_id, N, vectorization_mode="sync" if "sync wi" in kind else kind, vector_kwargs=options
-    )
+    if without:
+        options[{"copies": "copy", "shared memory": "shared_memory"}[without]] = False
+    return gym.make_vec(env_id, N, vectorization_mode=kind, vector_kwargs=options)
 
 
 def wire(observation: np.ndarray) -> np.ndarray:
@@ -72,6 +71,8 @@ KINDS = [
     *[("CartPole-v1", kind, mode) for kind in ("sync", "async") for mode in AutoresetMode],
     ("CartPole-v1", "sync without copies", SAME),
     ("CartPole-v1", "sync without copies", DISABLED),
+    *[("CartPole-v1", "async without copies", mode) for mode in AutoresetMode],
+    *[("CartPole-v1", "async without shared memory", mode) for mode in AutoresetMode],
     ("CartPole-v1", "native", None),
     ("ALE/Breakout-v5", "native", NEXT),
     ("ALE/Breakout-v5", "native", SAME),
