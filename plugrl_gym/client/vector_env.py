@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -176,6 +177,15 @@ class PlugRLVectorEnv(_Wrapper):
             self._session.hang_up()
         if not self._session.finished:
             self._connect()
+        with self._envs_may_move():
+            return self._reset(mask, seed, options)
+
+    def _reset(
+        self,
+        mask: npt.NDArray[np.bool_],
+        seed: int | list[int | None] | None,
+        options: dict[str, Any] | None,
+    ) -> tuple[Any, dict[str, Any]]:
         before = self._current
         # reset_mask is popped from the dict by some vector envs: they get one of their own.
         fresh = None if options is None else dict(options)
@@ -209,10 +219,15 @@ class PlugRLVectorEnv(_Wrapper):
         """
         planned = self.infer()
         executed, overridden = self._execute(planned, actions)
-        try:
+        with self._envs_may_move():
             return self._advance(executed, overridden)
+
+    @contextlib.contextmanager
+    def _envs_may_move(self) -> Iterator[None]:
+        """Where this fails, envs and bookkeeping may disagree until the next full reset."""
+        try:
+            yield
         except BaseException:
-            # The envs may have moved without the bookkeeping: only a reset makes both agree.
             self._current = None
             self._session.hang_up()
             raise

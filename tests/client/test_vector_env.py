@@ -401,6 +401,21 @@ def test_a_reset_of_an_env_whose_episode_ended_costs_nothing(
     assert transitions(server, 0)[0] == (0, 2)
 
 
+def test_a_failed_reset_must_be_made_good_before_the_next_step(wrap: Any) -> None:
+    server = zeros(3)
+    envs = wrap(IgnoresMask({"autoreset_mode": NEXT}), server)
+    envs.reset()
+    envs.step()
+    with pytest.raises(UsageError, match="changed env 1 in a reset"):
+        envs.reset(options={"reset_mask": np.array([True, False])})
+    with pytest.raises(UsageError, match=r"call reset\(\)"):
+        envs.step()
+    assert server.rows == []
+    envs.reset()
+    envs.step()
+    assert server.infers[-1].observation.states["obs"][:, 0].tolist() == [0.0, 0.0]
+
+
 def test_seeds_reach_the_envs(wrap: Any) -> None:
     bare = gym.make_vec("CartPole-v1", 3, vectorization_mode="sync")
     wrapped = wrap(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync"), zeros(1))
