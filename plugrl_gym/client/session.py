@@ -68,11 +68,6 @@ class Session:
         """What the server of the open connection offers; empty without one."""
         return () if self._connection is None else self._connection.features
 
-    @property
-    def horizon(self) -> int | None:
-        """The action horizon that the server declares, if it does."""
-        return None if self._connection is None else self._connection.metadata.action_horizon
-
     def connect(self) -> bool:
         """Make sure that a connection is open.
 
