@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
-from plugrl_gym.agents.sb3.presets import Preset, load_preset
+from plugrl_gym.agents.sb3.settings.presets import Preset, load_preset
 from plugrl_gym.commands.agents import check_run_dir, default_run_dir
 from plugrl_gym.commands.children import Child, describe_end, wait_for_first
 from plugrl_gym.commands.entry import EXIT_USAGE, run_command

@@ -12,7 +12,7 @@ errors that they name, is the failure of the run: every connection closes and th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,8 +123,11 @@ class Agent(ABC):
             For each request [H, n, *da], time-major, rows in the order of its ``env_indices``.
         """
 
-    def feedback(self, client: Client, feedback: Feedback) -> None:
+    def feedback(self, client: Client, feedback: Feedback) -> Mapping[str, int] | None:
         """Take what came of earlier actions; rows are finite and belong to actions of this agent.
+
+        Returns:
+            How many of the rows the agent did not keep, by reason; None where it kept them all.
 
         Raises:
             RemoteProtocolError: The observation does not fit; only this client is closed.

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from plugrl_gym import __version__, rollout, serve, train
 from plugrl_gym.__main__ import main
-from plugrl_gym.agents.sb3.algorithms import ALGORITHMS as LEARNERS
+from plugrl_gym.agents.sb3.settings.algorithms import ALGORITHMS as LEARNERS
 from plugrl_gym.commands import options, space_text
 from plugrl_gym.commands.agents import check_run_dir, default_run_dir
 from plugrl_gym.commands.options import assignment, collected, count, port, seconds, whole

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from plugrl_gym.agents.sb3.presets import Preset, load_preset, preset_names
+from plugrl_gym.agents.sb3.settings.presets import Preset, load_preset, preset_names
 
 if TYPE_CHECKING:
     from plugrl_gym.agents.sb3.agent import SB3Agent

@@ -18,19 +18,19 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import obs_as_tensor
 
-from plugrl_gym.agents.sb3.algorithms import check_hyperparameters, find_algorithm
-from plugrl_gym.agents.sb3.counters import Counters
+from plugrl_gym.agents.sb3.learners import Learner, RunPlan, make_learner
+from plugrl_gym.agents.sb3.learners.trajectories import concatenate
 from plugrl_gym.agents.sb3.model import ModelPlan
-from plugrl_gym.agents.sb3.on_policy import OnPolicyLearner
 from plugrl_gym.agents.sb3.policy_spaces import (
     PolicyActions,
     PolicyArray,
     PolicyObservations,
     brief,
 )
-from plugrl_gym.agents.sb3.presets import Preset, load_preset, preset_names
-from plugrl_gym.agents.sb3.run_files import make_logger, save_model
-from plugrl_gym.agents.sb3.trajectories import concatenate
+from plugrl_gym.agents.sb3.runs.counters import Counters
+from plugrl_gym.agents.sb3.runs.run_files import make_logger, save_model
+from plugrl_gym.agents.sb3.settings.algorithms import check_hyperparameters, find_algorithm
+from plugrl_gym.agents.sb3.settings.presets import Preset, load_preset, preset_names
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol import Feedback, Infer, Metadata, SpaceDeclaration
 from plugrl_gym.server.agent import Agent, Client, Refusal, Request
@@ -132,7 +132,7 @@ class SB3Agent(Agent):
         self.env_id = env_id
         self.model: OnPolicyAlgorithm | None = None
         self.counters = Counters()
-        self._learner: OnPolicyLearner | None = None
+        self._learner: Learner[Any, Any] | None = None
         self._spaces: _Spaces | None = None
         self._preset = self._named_preset()
         self._take_given_spaces(observation_space, action_space)
@@ -225,14 +225,14 @@ class SB3Agent(Agent):
         sizes = [len(request.infer.env_indices) for request in requests]
         return np.split(action, np.cumsum(sizes)[:-1])
 
-    def feedback(self, client: Client, feedback: Feedback) -> None:
+    def feedback(self, client: Client, feedback: Feedback) -> Mapping[str, int]:
         """Store transitions; an evaluating client's are left alone."""
         if not client.learning:
-            return
+            return {"evaluation": len(feedback.env_indices)}
         assert self._spaces is not None
         assert self._learner is not None
         following = self._spaces.observations.decode(feedback.observation, "feedback.data.obs")
-        self._learner.feedback(client, feedback, following)
+        return self._learner.feedback(client, feedback, following)
 
     def leave(self, client: Client) -> None:
         """Cut the client's trajectories where they are, without an end of the episode."""
@@ -342,13 +342,15 @@ class SB3Agent(Agent):
         own_logger = {"tensorboard_log", "verbose"} & self._plan.hyperparameters.keys()
         if self._run_dir is not None or self._console is not None or not own_logger:
             self.model.set_logger(make_logger(self._run_dir, self._console))
-        self._learner = OnPolicyLearner(
+        self._learner = make_learner(
             self.model,
-            self._num_envs or rows,
-            self.total_timesteps,
-            self.counters,
-            self._callback,
-            self._log_interval,
+            RunPlan(
+                self._num_envs or rows,
+                self.total_timesteps,
+                self.counters,
+                self._callback,
+                self._log_interval,
+            ),
         )
 
 

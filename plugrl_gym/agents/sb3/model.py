@@ -16,7 +16,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 
-from plugrl_gym.agents.sb3.buffers import make_buffer
+from plugrl_gym.agents.sb3.learners.rollout_buffers import make_buffer
 from plugrl_gym.agents.sb3.policy_spaces import (
     SMALLEST_CNN_IMAGE,
     PolicyActions,

@@ -1,9 +1,4 @@
-"""Transitions as they arrive, env by env, until a rollout is complete.
-
-A **track** is one env of one connection. Its transitions make up **trajectories**: a new one
-begins where a transition is missing between two others, so that nothing is ever estimated across
-a gap. A trajectory may hold several episodes.
-"""
+"""Transitions as they arrive, env by env, until a rollout is complete."""
 
 from __future__ import annotations
 
@@ -20,7 +15,6 @@ __all__ = [
     "Rollout",
     "Steps",
     "Tail",
-    "Track",
     "concatenate",
     "gather",
     "pick",
@@ -113,26 +107,6 @@ class Decision:
             np.array([decision.value[row] for decision, row in rows], np.float32),
             np.array([decision.log_prob[row] for decision, row in rows], np.float32),
         )
-
-
-@dataclass(slots=True)
-class Track:
-    """One env of one connection.
-
-    Attributes:
-        slot: Its number among the envs that are served now, from 0; reused.
-        trajectory: The trajectory that its next transition belongs to; never reused.
-        episode_start: Whether that transition begins an episode.
-        pending: The decision, and the row in it, that no feedback has answered yet.
-        episode_return, episode_length: Of the episode so far.
-    """
-
-    slot: int
-    trajectory: int
-    episode_start: bool = True
-    pending: tuple[Decision, int] | None = None
-    episode_return: float = 0.0
-    episode_length: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

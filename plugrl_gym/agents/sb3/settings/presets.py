@@ -50,7 +50,7 @@ def preset_names(algorithm: str) -> list[str]:
 @cache
 def _table() -> dict[str, dict[str, dict[str, Any]]]:
     text = (
-        resources.files("plugrl_gym.agents.sb3")
+        resources.files("plugrl_gym.agents.sb3.settings")
         .joinpath("presets.toml")
         .read_text(encoding="utf-8")
     )

@@ -15,8 +15,8 @@ import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from plugrl_gym.agents.sb3.learners.trajectories import Rollout, Steps, Tail, gather
 from plugrl_gym.agents.sb3.policy_spaces import PolicyObservation
-from plugrl_gym.agents.sb3.trajectories import Rollout, Steps, Tail, gather
 
 __all__ = ["fill_buffer", "make_buffer"]
 

@@ -1,0 +1,1 @@
+"""Which algorithm, with which arguments: names, checks and presets."""
