@@ -10,7 +10,8 @@ Example:
 
 from __future__ import annotations
 
-from plugrl_gym.client import ClientStatistics, PlugRLVectorEnv, RunSummary
+from typing import TYPE_CHECKING, Any
+
 from plugrl_gym.errors import (
     ConnectionFailed,
     ConnectionLost,
@@ -25,6 +26,9 @@ from plugrl_gym.errors import (
     UnsupportedSpace,
     UsageError,
 )
+
+if TYPE_CHECKING:
+    from plugrl_gym.client import ClientStatistics, PlugRLVectorEnv, RunSummary
 
 __all__ = [
     "ClientStatistics",
@@ -46,3 +50,18 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_OF_CLIENT = ("ClientStatistics", "PlugRLVectorEnv", "RunSummary")
+
+
+def __getattr__(name: str) -> Any:
+    # Gymnasium takes its time to load, and the pytest plugin loads this module in every pytest run.
+    if name not in _OF_CLIENT:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from plugrl_gym import client
+
+    return getattr(client, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -95,3 +95,11 @@ def test_plugin_imports_neither_graders_nor_websockets() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_plugin_costs_a_pytest_run_neither_gymnasium_nor_numpy():
+    code = (
+        "import sys; import plugrl_gym.conformance.pytest_plugin; "
+        "sys.exit(not {'gymnasium', 'numpy'}.isdisjoint(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
