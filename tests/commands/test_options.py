@@ -15,7 +15,15 @@ from plugrl_gym.__main__ import main
 from plugrl_gym.agents.sb3.settings.algorithms import ALGORITHMS as LEARNERS
 from plugrl_gym.commands import options, space_text
 from plugrl_gym.commands.agents import check_run_dir, default_run_dir
-from plugrl_gym.commands.options import assignment, collected, count, port, seconds, whole
+from plugrl_gym.commands.options import (
+    assignment,
+    collected,
+    count,
+    port,
+    seconds,
+    threads,
+    whole,
+)
 from plugrl_gym.commands.space_text import parse_space
 from plugrl_gym.errors import UsageError
 
@@ -62,6 +70,8 @@ def test_of_two_assignments_the_later_counts():
         (port, "65535", 65535),
         (seconds, "0.5", 0.5),
         (seconds, "0", 0.0),
+        (threads, "auto", "auto"),
+        (threads, "2", 2),
     ],
 )
 def test_numbers(read, text, value):
@@ -82,6 +92,8 @@ def test_numbers(read, text, value):
         (seconds, "nan"),
         (seconds, "inf"),
         (seconds, "1s"),
+        (threads, "0"),
+        (threads, "all"),
     ],
 )
 def test_numbers_out_of_their_range_are_refused(read, text):
@@ -174,14 +186,17 @@ def test_version(capsys):
     [
         (["--algo", "random", "-P", "a=1"], "-P is for an algorithm that learns"),
         (["--algo", "random", "--preset", "CartPole-v1"], "--preset is for"),
-        (["--horizon", "2"], "--horizon is only for --algo random"),
+        (["--algo", "random", "--normalize"], "--normalize is for an algorithm that learns"),
+        (["--algo", "random", "--no-normalize"], "--normalize is for an algorithm that learns"),
         (["--env-id", "CartPole-v1", "--action-space", "Discrete(2)"], "not both"),
         (["--action-space", "Discrete(2)"], "give both"),
         (["--algo", "random", "--env-id", "CartPol-v1"], "Did you mean"),
         (["--algo", "random", "--action-space", "Tuple(Discrete(2))"], "no encoding"),
-        (["--preset", "Fancy-v0"], "ppo has no preset 'Fancy-v0'; it has CartPole-v1"),
+        (["--preset", "Fancy-v0"], "ppo has no preset 'Fancy-v0'; it has Acrobot-v1, Ant-v5"),
         (["-P", "n_steps=many"], "n_steps of PPO: expected int, got 'many'"),
-        (["-P", "steps=3"], "PPO has no hyperparameter 'steps'; it has learning_rate, n_steps"),
+        (["-P", "steps=3"], "PPO has no hyperparameter 'steps'; did you mean 'n_steps'?"),
+        (["--hyperparams", "/no/such.yml"], "/no/such.yml: No such file or directory"),
+        (["--algo", "random", "--hyperparams", "x.yml"], "--hyperparams is for an algorithm"),
         (["--policy", "Deep"], "PPO has no policy 'Deep'"),
         (["--algo", "random", "--url-file", "/no/such/dir/url"], "there is no directory"),
         (["--run-dir", __file__], "is a file, not a directory"),

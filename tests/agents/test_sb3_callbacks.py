@@ -1,0 +1,153 @@
+"""SB3's callbacks from Python: called as in SB3's own loop, for both kinds of algorithms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import (
+    BaseCallback,
+    CheckpointCallback,
+    StopTrainingOnMaxEpisodes,
+)
+from stable_baselines3.common.env_util import make_vec_env
+
+from plugrl_gym.agents.sb3 import SB3Agent
+from tests.support.lockstep import drive, make_envs
+
+
+class Case(NamedTuple):
+    algorithm: type[BaseAlgorithm]
+    env_id: str
+    n_envs: int
+    timesteps: int
+    settings: dict[str, Any]
+
+
+CASES = [
+    pytest.param(
+        Case(
+            *(PPO, "CartPole-v1", 4, 384),
+            {"n_steps": 32, "batch_size": 64, "n_epochs": 1, "policy_kwargs": {"net_arch": [8]}},
+        ),
+        id="ppo",
+    ),
+    pytest.param(
+        Case(
+            *(SAC, "Pendulum-v1", 2, 820),
+            {
+                "learning_starts": 780,
+                "batch_size": 8,
+                "buffer_size": 900,
+                "train_freq": 8,
+                "policy_kwargs": {"net_arch": [8], "activation_fn": torch.nn.Tanh},
+            },
+        ),
+        id="sac",
+    ),
+]
+
+
+class Diary(BaseCallback):
+    """Writes down what it is called for, and when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[tuple[str, int, int]] = []
+
+    def _enter(self, event: str) -> bool:
+        self.entries.append((event, self.n_calls, self.model.num_timesteps))
+        return True
+
+    def _on_training_start(self) -> None:
+        self._enter("training start")
+
+    def _on_rollout_start(self) -> None:
+        self._enter("rollout start")
+
+    def _on_step(self) -> bool:
+        assert len(self.locals["rewards"]) == len(self.locals["dones"])
+        return self._enter("step")
+
+    def _on_rollout_end(self) -> None:
+        self._enter("rollout end")
+
+    def _on_training_end(self) -> None:
+        self._enter("training end")
+
+
+def ours(case: Case, callback: Any) -> BaseAlgorithm:
+    agent = SB3Agent(
+        case.algorithm,
+        total_timesteps=case.timesteps,
+        seed=0,
+        preset="none",
+        callback=callback,
+        **case.settings,
+    )
+    drive(agent, make_envs(case.env_id, case.n_envs), env_id=case.env_id, seed=0)
+    agent.close()
+    assert agent.finished
+    assert agent.model is not None
+    return agent.model
+
+
+def theirs(case: Case, callback: Any) -> BaseAlgorithm:
+    envs = make_vec_env(case.env_id, n_envs=case.n_envs, seed=0)
+    model = case.algorithm("MlpPolicy", envs, seed=0, **case.settings)
+    return model.learn(case.timesteps, callback=callback)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_callback_hears_what_it_hears_in_sb3(case: Case) -> None:
+    own, reference = Diary(), Diary()
+    ours(case, own)
+    theirs(case, reference)
+    assert own.entries == reference.entries
+    assert {event for event, _, _ in own.entries} == {
+        "training start",
+        "rollout start",
+        "step",
+        "rollout end",
+        "training end",
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_callbacks_of_a_list_are_called(case: Case) -> None:
+    first, second, calls = Diary(), Diary(), []
+
+    def function(locals_: dict[str, Any], globals_: dict[str, Any]) -> bool:
+        calls.append(len(locals_["infos"]))
+        return True
+
+    ours(case, [first, second])
+    assert first.entries == second.entries != []
+    ours(case, function)
+    steps = [entry for entry in first.entries if entry[0] == "step"]
+    assert calls == [case.n_envs] * len(steps)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_checkpoint_callback_writes_the_files_of_sb3(case: Case, tmp_path: Path) -> None:
+    written = {}
+    for learn in (ours, theirs):
+        directory = tmp_path / learn.__name__
+        learn(case, CheckpointCallback(save_freq=40, save_path=str(directory)))
+        written[learn.__name__] = sorted(path.name for path in directory.iterdir())
+    assert written["ours"] == written["theirs"] != []
+    first = f"rl_model_{40 * case.n_envs}_steps.zip"
+    assert case.algorithm.load(tmp_path / "ours" / first).num_timesteps == 40 * case.n_envs
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_stop_training_on_max_episodes_ends_the_run(case: Case) -> None:
+    ended = [
+        learn(case, StopTrainingOnMaxEpisodes(max_episodes=1)).num_timesteps
+        for learn in (ours, theirs)
+    ]
+    assert ended[0] == ended[1] < case.timesteps
