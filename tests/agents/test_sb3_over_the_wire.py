@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from stable_baselines3 import DQN, SAC
 
 from plugrl_gym import PlugRLVectorEnv
 from plugrl_gym.agents.sb3 import SB3Agent
@@ -12,6 +13,7 @@ from tests.support.lockstep import (
     assert_different_weights,
     assert_same_weights,
     make_envs,
+    sb3_model,
     sb3_reference,
     weights_of,
 )
@@ -53,3 +55,28 @@ def test_other_env_seeds_learn_other_weights() -> None:
     expected = sb3_reference("CartPole-v1", 8, UPDATES, seed=0, n_steps=32)
     assert_same_weights(wire_weights("CartPole-v1", 8, 32, 0), expected)
     assert_different_weights(wire_weights("CartPole-v1", 8, 32, 1), expected)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env_id", "n_envs"),
+    [(SAC, "Pendulum-v1", 1), (DQN, "CartPole-v1", 4)],
+    ids=["sac", "dqn"],
+)
+def test_off_policy_over_the_wire_learns_the_very_weights_of_sb3(
+    algorithm: Any, env_id: str, n_envs: int
+) -> None:
+    settings = {"learning_starts": 60, "batch_size": 16, "policy_kwargs": {"net_arch": [16]}}
+    expected = sb3_model(env_id, n_envs, 160, algorithm, **settings)
+    agent = SB3Agent(
+        algorithm,
+        total_timesteps=160,
+        seed=0,
+        preset="none",
+        hyperparameters={"device": "cpu", **settings},
+    )
+    with running(agent) as server, PlugRLVectorEnv(make_envs(env_id, n_envs), server.url) as envs:
+        summary = envs.run(seed=0)
+    assert summary.finished
+    assert summary.env_steps == 160
+    assert agent.model is not None
+    assert_same_weights(weights_of(agent.model), weights_of(expected))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,67 +9,20 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from plugrl_gym.agents.sb3 import SB3Agent
 from tests.support.agent_peer import AgentPeer
-
-NUMBER = spaces.Box(-np.inf, np.inf, (1,), np.float64)
-GAMMA, LAMBDA = 0.99, 0.9
-
-
-@dataclass
-class Kept:
-    """The rollouts that an agent would have trained on, newest last."""
-
-    rollouts: list[dict[str, np.ndarray]] = field(default_factory=list)
-
-
-def make_agent(
-    num_envs: int, n_steps: int, action_space: Any = None, **settings: Any
-) -> tuple[SB3Agent, Kept]:
-    """An agent whose updates only copy the rollout buffer, so that its policy stays the same."""
-    agent = SB3Agent(
-        "ppo",
-        total_timesteps=10**9,
-        num_envs=num_envs,
-        seed=3,
-        observation_space=NUMBER,
-        action_space=action_space or spaces.Discrete(7),
-        n_steps=n_steps,
-        batch_size=num_envs * n_steps,
-        gamma=GAMMA,
-        gae_lambda=LAMBDA,
-        device="cpu",
-        **settings,
-    )
-    kept, model = Kept(), agent.model
-    assert model is not None
-
-    def keep() -> None:
-        buffer = model.rollout_buffer
-        names = ("observations", "actions", "rewards", "episode_starts", "values", "log_probs")
-        arrays = {name: getattr(buffer, name).copy() for name in (*names, "advantages", "returns")}
-        kept.rollouts.append(arrays)
-
-    model.train = keep  # type: ignore[method-assign]
-    return agent, kept
-
-
-def connect(agent: SB3Agent, num_envs: int, **options: Any) -> AgentPeer:
-    return AgentPeer(
-        agent, NUMBER, agent.model.action_space, num_envs=num_envs, declares=False, **options
-    )
-
-
-def column(*values: float) -> np.ndarray:
-    return np.array(values, np.float64)[:, None]
-
+from tests.support.rollouts import (
+    GAMMA,
+    NUMBER,
+    RaggedClient,
+    check_against_truth,
+    column,
+    connect,
+    critic_that_reads_the_observation,
+    make_agent,
+    play_at_random,
+)
 
 # -- D01 ----------------------------------------------------------------------------------------
-
-
-def critic_that_reads_the_observation(agent: SB3Agent) -> None:
-    """V(o) = o, so that 2 and 50 show which observation was used."""
-    agent.model.policy.predict_values = lambda obs: obs.float()
 
 
 def test_only_a_truncation_that_is_no_termination_is_bootstrapped() -> None:
@@ -104,118 +56,6 @@ def test_a_rollout_that_ends_in_mid_episode_is_bootstrapped_and_a_finished_one_i
 # -- ragged feedback, several clients -------------------------------------------------------------
 
 
-@dataclass
-class Lane:
-    """One env: observations 1000 * number + t, t never repeated; what it did, in order."""
-
-    number: int
-    t: int = 0
-    action: int | None = None
-    done: list[bool] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def observation(self) -> float:
-        return 1000.0 * self.number + self.t
-
-
-class RaggedClient:
-    """Asks and answers in whatever groups a test wants, and writes down the truth."""
-
-    def __init__(self, agent: SB3Agent, first: int, num_envs: int) -> None:
-        self.peer = connect(agent, num_envs)
-        self.lanes = [Lane(first + k) for k in range(num_envs)]
-
-    def ask(self, *envs: int) -> None:
-        chunk = self.peer.ask(envs, column(*(self.lanes[env].observation for env in envs)))
-        for env, action in zip(envs, chunk[0].tolist(), strict=True):
-            self.lanes[env].action = action
-
-    def tell(self, *envs: int, terminated: bool = False, truncated: bool = False) -> None:
-        done, rewards, seen = terminated or truncated, [], []
-        for env in envs:
-            lane = self.lanes[env]
-            row = {"obs": lane.observation, "action": lane.action, "done": done}
-            lane.t += 1
-            row |= {"next": lane.observation, "reward": 0.001 * lane.observation}
-            row |= {"truncated": truncated and not terminated, "start": _starts(lane)}
-            rewards.append(row["reward"])
-            seen.append(row["next"])
-            lane.rows.append(row)
-            lane.action = None
-            lane.t += 10 * done  # the next episode begins elsewhere
-        self.peer.tell(envs, column(*seen), rewards, terminated, truncated)
-
-
-def _starts(lane: Lane) -> bool:
-    return not lane.rows or bool(lane.rows[-1]["done"])
-
-
-def value_at(agent: SB3Agent, observation: float) -> float:
-    with torch.no_grad():
-        return float(agent.model.policy.predict_values(torch.tensor([[observation]]))[0, 0])
-
-
-def check_against_truth(agent: SB3Agent, kept: Kept, lanes: list[Lane], size: int) -> int:
-    """Every stored row is some lane's next row, whole; advantages follow from the rows alone."""
-    following = {lane.number: 0 for lane in lanes}
-    by_number = {lane.number: lane for lane in lanes}
-    for rollout in kept.rollouts:
-        flat = {
-            name: array.swapaxes(0, 1).reshape(size, *array.shape[2:])
-            for name, array in rollout.items()
-        }
-        numbers = (flat["observations"][:, 0] // 1000).astype(int)
-        for number in dict.fromkeys(numbers.tolist()):
-            (rows,) = np.nonzero(numbers == number)
-            assert (np.diff(rows) == 1).all(), "the rows of one env lie together"
-            begin = following[number]
-            following[number] += len(rows)
-            truth = by_number[number].rows[begin : following[number]]
-            check_segment(agent, {name: array[rows] for name, array in flat.items()}, truth)
-    return sum(following.values())
-
-
-def check_segment(agent: SB3Agent, stored: dict[str, np.ndarray], truth: list[Any]) -> None:
-    assert stored["observations"][:, 0].tolist() == [row["obs"] for row in truth]
-    assert stored["actions"][:, 0].tolist() == [row["action"] for row in truth]
-    assert stored["episode_starts"].tolist() == [row["start"] for row in truth]
-    rewards = [
-        row["reward"] + (GAMMA * value_at(agent, row["next"]) if row["truncated"] else 0.0)
-        for row in truth
-    ]
-    np.testing.assert_allclose(stored["rewards"], rewards, rtol=1e-5)
-    np.testing.assert_allclose(
-        stored["values"], [value_at(agent, row["obs"]) for row in truth], rtol=1e-4, atol=1e-5
-    )
-    advantages = generalised_advantages(agent, stored["values"], rewards, truth)
-    np.testing.assert_allclose(stored["advantages"], advantages, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(
-        stored["returns"], stored["advantages"] + stored["values"], rtol=1e-5, atol=1e-6
-    )
-
-
-def generalised_advantages(
-    agent: SB3Agent, values: np.ndarray, rewards: list[float], truth: list[Any]
-) -> list[float]:
-    """GAE from its definition: the sum of discounted one-step errors up to the episode's end."""
-    ahead = [*values[1:].tolist(), value_at(agent, truth[-1]["next"])]
-    errors = [
-        reward + GAMMA * (0.0 if row["done"] else after) - value
-        for reward, row, after, value in zip(rewards, truth, ahead, values.tolist(), strict=True)
-    ]
-    advantages = []
-    for start in range(len(errors)):
-        total, weight = 0.0, 1.0
-        for error, row in zip(errors[start:], truth[start:], strict=True):
-            total += weight * error
-            weight *= GAMMA * LAMBDA
-            if row["done"]:
-                break
-        advantages.append(total)
-    return advantages
-
-
 def test_ragged_feedback_of_one_client_stays_with_its_envs() -> None:
     agent, kept = make_agent(num_envs=3, n_steps=4)
     client = RaggedClient(agent, 0, 3)
@@ -242,7 +82,7 @@ def test_ragged_feedback_of_one_client_stays_with_its_envs() -> None:
 def test_two_clients_share_a_rollout_and_neither_touches_the_others_rows() -> None:
     agent, kept = make_agent(num_envs=5, n_steps=6)
     left, right = RaggedClient(agent, 0, 2), RaggedClient(agent, 2, 3)
-    play_at_random(agent, [left, right], np.random.default_rng(0), messages=120)
+    play_at_random([left, right], np.random.default_rng(0), messages=120)
     stored = len(kept.rollouts) * 30
     assert len(kept.rollouts) >= 3
     assert check_against_truth(agent, kept, left.lanes + right.lanes, 30) == stored
@@ -250,22 +90,6 @@ def test_two_clients_share_a_rollout_and_neither_touches_the_others_rows() -> No
         len(lane.rows) for lane in left.lanes + right.lanes
     )
     assert agent.counters.chunks_dropped == 0
-
-
-def play_at_random(
-    agent: SB3Agent, clients: list[RaggedClient], rng: np.random.Generator, messages: int
-) -> None:
-    """Legal exchanges in random groups: each client asks for idle envs, then feeds some back."""
-    for _ in range(messages):
-        client = clients[rng.integers(len(clients))]
-        idle = [k for k, lane in enumerate(client.lanes) if lane.action is None]
-        client.ask(*rng.permutation(idle).tolist())
-        busy = rng.permutation(len(client.lanes))
-        client.tell(
-            *busy[: rng.integers(1, len(busy) + 1)].tolist(),
-            terminated=bool(rng.random() < 0.1),
-            truncated=bool(rng.random() < 0.1),
-        )
 
 
 def test_a_client_that_leaves_cuts_its_trajectories_and_no_other_ones() -> None:
@@ -305,7 +129,7 @@ def test_a_rollout_holds_exactly_its_size_and_the_rest_waits_for_the_next() -> N
 
 
 def test_one_message_may_complete_several_rollouts() -> None:
-    agent, kept = make_agent(num_envs=2, n_steps=1)
+    agent, kept = make_agent(num_envs=2, n_steps=1, max_policy_lag=2)
     client = RaggedClient(agent, 0, 7)
     client.ask(*range(7))
     client.tell(*range(7))
@@ -432,6 +256,16 @@ def test_episode_statistics_reach_the_log_with_or_without_the_clients_help() -> 
             peer.tell([0], column(t + 1), 2.0, t == 2, returns=returns, lengths=5)
     episodes = list(agent.model.ep_info_buffer)
     assert [(episode["r"], episode["l"]) for episode in episodes] == [(6.0, 3), (77.0, 5)]
+
+
+def test_an_episode_whose_end_is_lost_does_not_count_into_the_next() -> None:
+    agent, _ = make_agent(num_envs=1, n_steps=100)
+    peer = connect(agent, 1, foreign=True)
+    for t, reward in enumerate([1.0, np.nan, 2.0, 4.0]):
+        peer.ask([0], column(t))
+        peer.tell([0], column(t + 1), reward, terminated=t in (1, 3))
+    episodes = list(agent.model.ep_info_buffer)
+    assert [(episode["r"], episode["l"]) for episode in episodes] == [(6.0, 2)]
 
 
 def test_a_callback_is_called_as_by_sb3_and_may_end_the_run() -> None:

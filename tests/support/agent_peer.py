@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from plugrl_gym.protocol import (
+    ChunkSteps,
     ClientProtocol,
     EpisodeStatistics,
     ExecutedActions,
@@ -37,6 +38,9 @@ class AgentPeer:
         declares: False for a client of plain version 1.
         learns: False leaves ``learn`` to the test.
         foreign: A client of somebody else's, which checks nothing that it sends.
+
+    Attributes:
+        left_out: How many rows of the last feedback the agent did not keep, by reason.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class AgentPeer:
         metadata = replace(agent.metadata(), protocol_version=1, features=tuple(agent.features))
         self._local.receive_metadata(self._server.send_metadata(metadata))
         self._step_ids: dict[int, int] = {}
+        self.left_out: dict[str, int] = {}
 
     def request(self, envs: Sequence[int], observation: Any) -> Request:
         """Send an infer for a batch of observations, as far as the agent's ``prepare``."""
@@ -112,6 +117,8 @@ class AgentPeer:
         returns: Any = None,
         lengths: Any = 1,
         overridden: Sequence[bool] | None = None,
+        executed: Any = None,
+        step_rewards: Sequence[Sequence[float]] | None = None,
     ) -> None:
         """Send a feedback and let the agent learn if that is due.
 
@@ -122,6 +129,8 @@ class AgentPeer:
             terminated, truncated: bool [m], or one for all.
             returns, lengths: Of the episodes so far, [m]; without returns no statistics go out.
             overridden: bool [m]; None sends no executed actions.
+            executed: [K, m, *da], what ran where ``overridden`` is given; None for zeros.
+            step_rewards: Of each row what every step of its chunk paid; None does not tell.
         """
         rows = len(envs)
         terminated, truncated = (
@@ -133,10 +142,11 @@ class AgentPeer:
             info["episode"] = EpisodeStatistics(
                 np.where(ended, returns, 0.0), np.where(ended, lengths, 0), ended
             ).to_wire()
-        executed = None
+        told = None
         if overridden is not None:
-            action = np.zeros((1, rows, *self.actions.shape), np.float32)
-            executed = ExecutedActions(action, np.array(overridden, bool))
+            zeros = np.zeros((1, rows, *self.actions.shape), np.float32)
+            ran = zeros if executed is None else np.asarray(executed)
+            told = ExecutedActions(ran, np.array(overridden, bool))
         feedback = Feedback(
             np.array(envs, np.int64),
             np.array([self._step_ids.get(env, 0) for env in envs], np.int64),
@@ -145,7 +155,8 @@ class AgentPeer:
             terminated,
             truncated,
             info,
-            executed=executed,
+            executed=told,
+            chunk_steps=None if step_rewards is None else _chunk_steps(step_rewards),
         )
         for env, over in zip(envs, ended.tolist(), strict=True):
             self._step_ids[env] = 0 if over else self._step_ids.get(env, 0) + 1
@@ -157,10 +168,19 @@ class AgentPeer:
         received = self._server.receive(frame)
         assert not isinstance(received, Infer)
         if received.feedback is not None:
-            self.agent.feedback(self.client, received.feedback)
-        while self._learns and self.agent.learning_due and not self.agent.finished:
-            self.agent.learn()
+            self.left_out = dict(self.agent.feedback(self.client, received.feedback) or {})
+        agent = self.agent
+        while self._learns and (agent.learning_due or agent.learning_wanted) and not agent.finished:
+            agent.learn()
 
     def leave(self) -> None:
         """The connection ends."""
         self.agent.leave(self.client)
+
+
+def _chunk_steps(step_rewards: Sequence[Sequence[float]]) -> ChunkSteps:
+    steps = np.array([len(row) for row in step_rewards], np.int64)
+    rewards = np.zeros((steps.max(), len(steps)), np.float32)
+    for row, paid in enumerate(step_rewards):
+        rewards[: len(paid), row] = paid
+    return ChunkSteps(steps, rewards)

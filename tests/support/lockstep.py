@@ -7,6 +7,7 @@ env and speaks to an agent in whole frames, with no socket. Both end in the weig
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -116,6 +117,51 @@ def agent_weights(
     return weights_of(agent.model)
 
 
+def sb3_model(
+    env_id: str,
+    n_envs: int,
+    timesteps: int,
+    algorithm: type[Any],
+    *,
+    policy: str = "MlpPolicy",
+    seed: int = 0,
+    env_kwargs: dict[str, Any] | None = None,
+    **hyperparameters: Any,
+) -> Any:
+    """The model after SB3's own ``learn(timesteps)``, in one process; as :func:`sb3_reference`."""
+    envs = make_vec_env(env_id, n_envs=n_envs, seed=seed, env_kwargs=env_kwargs)
+    hyperparameters = copy.deepcopy(hyperparameters)  # action noise has a state
+    model = algorithm(policy, envs, seed=seed, device="cpu", **hyperparameters)
+    model.learn(timesteps)
+    envs.close()
+    return model
+
+
+def agent_after(
+    env_id: str,
+    n_envs: int,
+    timesteps: int,
+    algorithm: Any,
+    *,
+    policy: str | None = None,
+    seed: int = 0,
+    env_kwargs: dict[str, Any] | None = None,
+    **hyperparameters: Any,
+) -> SB3Agent:
+    """As :func:`sb3_model`, over the protocol; its ``model`` has learned."""
+    agent = SB3Agent(
+        algorithm,
+        total_timesteps=timesteps,
+        policy=policy,
+        seed=seed,
+        preset="none",
+        hyperparameters={"device": "cpu", **hyperparameters},
+    )
+    drive(agent, make_envs(env_id, n_envs, **(env_kwargs or {})), env_id=env_id, seed=seed)
+    assert agent.finished
+    return agent
+
+
 def make_envs(env_id: str, n_envs: int, **env_kwargs: Any) -> VectorEnv[Any, Any, Any]:
     """Sync envs with SAME_STEP resets, as the commands make them."""
     return gym.make_vec(
@@ -166,7 +212,7 @@ def drive(
         so_far += reward
         lengths += 1
         ended = terminated | truncated
-        terminal = _terminal(observation, info, ended)
+        terminal = terminal_batch(observation, info, ended)
         peer.tell(every, terminal, reward, terminated, truncated, returns=so_far, lengths=lengths)
         returns.extend(so_far[ended].tolist())
         so_far[ended], lengths[ended] = 0.0, 0
@@ -176,7 +222,7 @@ def drive(
     return returns
 
 
-def _terminal(observation: Any, info: dict[str, Any], ended: Any) -> Any:
+def terminal_batch(observation: Any, info: dict[str, Any], ended: Any) -> Any:
     """The batch with each finished env's last observation in place of the next first one."""
     if not ended.any():
         return observation

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 
-from plugrl_gym.agents.sb3.learners.rollout_buffers import make_buffer
-from plugrl_gym.agents.sb3.policy_spaces import (
-    SMALLEST_CNN_IMAGE,
-    PolicyActions,
-    PolicyObservations,
-    brief,
+from plugrl_gym.agents.sb3.normalization import normalize_arguments, normalized_envs
+from plugrl_gym.agents.sb3.policy_actions import PolicyActions
+from plugrl_gym.agents.sb3.policy_spaces import SMALLEST_CNN_IMAGE, PolicyObservations, brief
+from plugrl_gym.agents.sb3.settings.algorithms import AlgorithmClass, is_a
+from plugrl_gym.agents.sb3.settings.hyperparameters import check_hyperparameters, check_policy
+from plugrl_gym.agents.sb3.settings.limits import (
+    check_actions,
+    check_noise,
+    check_num_envs,
+    check_settings,
 )
+from plugrl_gym.agents.sb3.settings.noise import NoisePlan
+from plugrl_gym.agents.sb3.settings.presets import Preset
 from plugrl_gym.errors import UnsupportedSpace, UsageError
 
-__all__ = ["ModelPlan", "SpacesOnlyVecEnv", "set_num_envs"]
+__all__ = ["ModelPlan", "SpacesOnlyVecEnv", "has_image"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -86,12 +97,17 @@ class ModelPlan:
         hyperparameters: Checked arguments of its constructor.
         policy: SB3's name or a class; None to choose it from the spaces.
         seed: Of all generators; None for no seed.
+        horizon: Env steps that the policy chooses at once.
+        normalize: Arguments of VecNormalize; False for no normalising, None for none unless
+            other settings say so.
     """
 
-    algorithm: type[OnPolicyAlgorithm]
+    algorithm: AlgorithmClass
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    policy: str | type[ActorCriticPolicy] | None = None
+    policy: str | type[BasePolicy] | None = None
     seed: int | None = None
+    horizon: int = 1
+    normalize: Mapping[str, Any] | Literal[False] | None = None
 
     @property
     def name(self) -> str:
@@ -103,6 +119,23 @@ class ModelPlan:
         """Whether the user brings the network that reads observations."""
         policy_kwargs = self.hyperparameters.get("policy_kwargs") or {}
         return "features_extractor_class" in policy_kwargs or isinstance(self.policy, type)
+
+    def over(self, settings: Preset) -> ModelPlan:
+        """This plan, with a preset's settings where it has none of its own.
+
+        Raises:
+            UsageError: One of those settings cannot be.
+        """
+        place = f"{settings.source}: "
+        check_policy(self.algorithm, settings.policy, place)
+        policy = self.policy or settings.policy
+        given = settings.hyperparameters
+        checked = check_hyperparameters(self.algorithm, given, policy=policy, where=place)
+        normalize = self.normalize
+        if normalize is None:
+            normalize = normalize_arguments(settings.normalize, place)
+        hyperparameters = {**checked, **self.hyperparameters}
+        return replace(self, policy=policy, hyperparameters=hyperparameters, normalize=normalize)
 
     def observations(self, space: spaces.Space[Any]) -> PolicyObservations:
         """How observations of this space reach the policy.
@@ -118,15 +151,16 @@ class ModelPlan:
         Raises:
             UnsupportedSpace: They cannot; the text names both sides.
         """
+        check_actions(self.algorithm, space)
         try:
-            return PolicyActions(space)
+            return PolicyActions(space, self.horizon)
         except UnsupportedSpace:
             raise UnsupportedSpace(
                 f"{self.name} takes Box, Discrete, 1-d MultiDiscrete or MultiBinary actions, "
                 f"env has {brief(space)}"
             ) from None
 
-    def policy_for(self, space: spaces.Space[Any]) -> str | type[ActorCriticPolicy]:
+    def policy_for(self, space: spaces.Space[Any]) -> str | type[BasePolicy]:
         """The policy for what it will see.
 
         Raises:
@@ -136,7 +170,10 @@ class ModelPlan:
         image = isinstance(space, spaces.Box) and _is_image(space)
         large = image and min(_shape(space)[1:]) >= SMALLEST_CNN_IMAGE
         if self.policy is None:
-            return "MultiInputPolicy" if dictionary else "CnnPolicy" if large else "MlpPolicy"
+            fitting = "MultiInputPolicy" if dictionary else "CnnPolicy" if large else "MlpPolicy"
+            if fitting not in self.algorithm.policy_aliases:
+                raise UnsupportedSpace(f"{self.name} has no {fitting}, env has {brief(space)}")
+            return fitting
         if dictionary and self.policy in ("MlpPolicy", "CnnPolicy"):
             raise UnsupportedSpace(f"{self.policy} takes no {brief(space)}; MultiInputPolicy does")
         if not dictionary and self.policy == "MultiInputPolicy":
@@ -150,38 +187,63 @@ class ModelPlan:
 
     def build(
         self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], num_envs: int
-    ) -> OnPolicyAlgorithm:
+    ) -> OnPolicyAlgorithm | OffPolicyAlgorithm:
         """Build the model; with a seed this sets the global generators, as SB3 does.
 
         Args:
             observation_space, action_space: As the policy sees them.
-            num_envs: Columns of its rollout buffer.
+            num_envs: Columns of its rollout or replay buffer.
 
         Raises:
             UnsupportedSpace: The chosen policy cannot see these observations.
             UsageError: SB3 refuses these settings; the text is the first line of its own.
         """
         policy = self.policy_for(observation_space)
-        # Without the skipping wrapper SB3 would guess from its shape whether to turn an image.
-        envs: VecEnv = SpacesOnlyVecEnv(num_envs, observation_space, action_space)
-        if _has_image(observation_space):
-            envs = VecTransposeImage(envs, skip=True)
+        check_settings(self.algorithm, self.hyperparameters, self.horizon)
+        check_num_envs(self.hyperparameters, num_envs)
+        envs = self.stand_in(observation_space, action_space, num_envs)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                model = self.algorithm(policy, envs, seed=self.seed, **self._arguments())
+                arguments = self.arguments(action_space)
+                if isinstance(arguments.get("action_noise"), ActionNoise):
+                    check_noise(copy.deepcopy(arguments["action_noise"]), action_space, num_envs)
+                make: Callable[..., OnPolicyAlgorithm | OffPolicyAlgorithm] = self.algorithm
+                model = make(policy, envs, seed=self.seed, **arguments)
+            except UsageError:
+                raise
             except Exception as error:  # SB3 checks by assert, torch by whatever it meets
                 raise UsageError(f"{self.name} cannot be built: {_first_line(error)}") from error
         for warning in caught:
             _log.warning("%s", _first_line(warning.message))
-        if model.n_steps < 1:
-            raise UsageError(f"{self.name} cannot be built: n_steps is {model.n_steps}")
         return model
 
-    def _arguments(self) -> dict[str, Any]:
+    def stand_in(
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], num_envs: int
+    ) -> VecEnv:
+        """What the model gets for its envs, with SB3's own wrappers.
+
+        Raises:
+            UsageError: VecNormalize does not take these arguments.
+        """
+        envs: VecEnv = SpacesOnlyVecEnv(num_envs, observation_space, action_space)
+        if isinstance(self.normalize, Mapping):
+            gamma = self.hyperparameters.get("gamma", _default(self.algorithm, "gamma"))
+            envs = normalized_envs(envs, {"gamma": gamma, **self.normalize})
+        # Without the skipping wrapper SB3 would guess from its shape whether to turn an image.
+        return VecTransposeImage(envs, skip=True) if has_image(observation_space) else envs
+
+    def arguments(self, action_space: spaces.Space[Any]) -> dict[str, Any]:
         """The hyperparameters for one constructor call, which may write into its dicts."""
-        given = self.hyperparameters.items()
-        return {name: dict(value) if isinstance(value, dict) else value for name, value in given}
+        arguments = dict(self.hyperparameters)
+        for name, value in arguments.items():
+            if isinstance(value, NoisePlan):
+                arguments[name] = value.build(_shape(action_space))
+            elif isinstance(value, ActionNoise):
+                arguments[name] = copy.deepcopy(value)  # it has a state
+            elif isinstance(value, dict):
+                arguments[name] = dict(value)
+        return arguments
 
     def rehearse(
         self,
@@ -199,9 +261,9 @@ class ModelPlan:
         Raises:
             UsageError: As :meth:`build`.
         """
+        check_settings(self.algorithm, self.hyperparameters, self.horizon)
         if observation_space is None and self.own_network:
             return  # its network may be made for the real spaces only
-        numbers = spaces.Box(-1.0, 1.0, (2,), np.float32)
         unseeded = replace(self, seed=None)
         level = _log.level
         _log.setLevel(logging.ERROR)  # a warning may hang on the number of envs: it comes later
@@ -209,11 +271,27 @@ class ModelPlan:
             with torch.random.fork_rng(devices=[]):
                 unseeded.build(
                     observation_space or _fitting(self.policy),
-                    action_space or numbers,
-                    num_envs or 2,
+                    action_space or self._fitting_actions(),
+                    num_envs or self._fitting_num_envs(),
                 )
         finally:
             _log.setLevel(level)
+
+    def _fitting_actions(self) -> spaces.Space[Any]:
+        """Few actions that this algorithm can choose from, of the noise's shape if there is any."""
+        if is_a(self.algorithm, "DQN", "QRDQN"):
+            return spaces.Discrete(2)
+        noise = self.hyperparameters.get("action_noise")
+        given = np.shape(copy.deepcopy(noise)()) if isinstance(noise, ActionNoise) else (2,)
+        return spaces.Box(-1.0, 1.0, given[-1:], np.float32)
+
+    def _fitting_num_envs(self) -> int:
+        """How many envs go with these settings, while nobody knows how many there will be."""
+        noise = self.hyperparameters.get("action_noise")
+        if isinstance(noise, VectorizedActionNoise):
+            return noise.n_envs
+        # A single env may be too few for a batch of PPO, and too many for none of the others.
+        return 2 if issubclass(self.algorithm, OnPolicyAlgorithm) else 1
 
 
 def _fitting(policy: object) -> spaces.Space[Any]:
@@ -227,25 +305,16 @@ def _fitting(policy: object) -> spaces.Space[Any]:
     return named.get(policy, numbers)
 
 
-def set_num_envs(model: OnPolicyAlgorithm, num_envs: int) -> None:
-    """Let a model's rollouts have another number of columns."""
-    assert model.env is not None
-    for envs in _layers(model.env):
-        envs.num_envs = num_envs
-    model.n_envs = num_envs
-    model.rollout_buffer = make_buffer(model, model.n_steps, num_envs)
-
-
-def _layers(envs: VecEnv) -> Sequence[VecEnv]:
-    inner = getattr(envs, "venv", None)
-    return [envs] if inner is None else [envs, *_layers(inner)]
+def _default(algorithm: type[BaseAlgorithm], name: str) -> Any:
+    return inspect.signature(algorithm).parameters[name].default
 
 
 def _is_image(space: spaces.Space[Any]) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8
 
 
-def _has_image(space: spaces.Space[Any]) -> bool:
+def has_image(space: spaces.Space[Any]) -> bool:
+    """Whether a policy that sees this has a convolutional network."""
     parts = space.values() if isinstance(space, spaces.Dict) else [space]
     return any(_is_image(part) for part in parts)
 

@@ -1,7 +1,7 @@
-"""What an SB3 policy sees and says, against what travels.
+"""What an SB3 policy sees, against what travels.
 
 SB3 takes one array, or a flat Dict of arrays, images as [n, c, h, w]; it counts Discrete values
-from 0 and draws actions that may lie outside a Box. The declared spaces know better.
+from 0. The declared space knows better.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from stable_baselines3.common.policies import BasePolicy
 from torch import nn
 
 from plugrl_gym.errors import RemoteProtocolError, UnsupportedSpace
 from plugrl_gym.protocol import Observation
-from plugrl_gym.spaces import ActionLayout, ObservationLayout
+from plugrl_gym.spaces import ObservationLayout
 from plugrl_gym.spaces.casting import lost
 from plugrl_gym.spaces.observations import Leaf
 
 __all__ = [
     "SMALLEST_CNN_IMAGE",
-    "PolicyActions",
     "PolicyArray",
     "PolicyObservation",
     "PolicyObservations",
@@ -206,57 +204,3 @@ def _module_name(path: str, taken: set[str]) -> str:
     while name in taken or hasattr(nn.ModuleDict(), name):
         name += "_"
     return name
-
-
-class PolicyActions:
-    """The mapping between a policy's raw actions and the wire.
-
-    Args:
-        space: The action space of a single env.
-
-    Attributes:
-        space: What the policy chooses from: infinite bounds cut to the greatest finite numbers,
-            integer Boxes as float32.
-        dim: Numbers in one env's action for one step.
-
-    Raises:
-        UnsupportedSpace: SB3's policies cannot choose from it.
-    """
-
-    def __init__(self, space: spaces.Space[Any]) -> None:
-        self.dim = ActionLayout(space).dim
-        if len(space.shape or ()) > 1 and not isinstance(space, spaces.Box):
-            raise UnsupportedSpace(f"SB3 takes {type(space).__name__} of one dimension only")
-        self._declared = space
-        self.space: spaces.Space[Any] = space
-        if isinstance(space, spaces.Box):
-            self.space = _policy_box(space)
-        elif isinstance(space, spaces.MultiBinary):
-            self.space = spaces.MultiBinary(self.dim)  # SB3 takes no shape, not even (n,)
-
-    def to_wire(self, raw: PolicyArray, policy: BasePolicy) -> PolicyArray:
-        """Raw actions [n, *da] as a chunk [1, n, *da], inside the declared space."""
-        space = self._declared
-        if isinstance(space, spaces.Box):
-            assert isinstance(self.space, spaces.Box)
-            if policy.squash_output:
-                chosen = policy.unscale_action(raw)
-            else:
-                chosen = np.clip(raw, self.space.low, self.space.high)
-            if space.dtype.kind != "f":
-                chosen = np.clip(np.rint(chosen), space.low, space.high).astype(space.dtype)
-        elif isinstance(space, spaces.MultiBinary):
-            chosen = raw.astype(np.int8)
-        else:
-            assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
-            chosen = raw.astype(np.int64) + np.asarray(space.start, np.int64)
-        return np.ascontiguousarray(chosen)[None]
-
-
-def _policy_box(space: spaces.Box) -> spaces.Box:
-    dtype: Any = space.dtype.type if space.dtype in (np.float32, np.float64) else np.float32
-    if dtype == space.dtype and np.isfinite(space.low).all() and np.isfinite(space.high).all():
-        return space
-    largest = np.finfo(dtype).max
-    low, high = (np.clip(b.astype(dtype), -largest, largest) for b in (space.low, space.high))
-    return spaces.Box(low, high, dtype=dtype)

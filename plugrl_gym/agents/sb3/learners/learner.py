@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
 
+from plugrl_gym.agents.sb3.acting import frozen_copy
+from plugrl_gym.agents.sb3.learners.callbacks import callback_state, restore_callbacks
+from plugrl_gym.agents.sb3.learners.health import Health
 from plugrl_gym.agents.sb3.learners.outcome import Outcome
 from plugrl_gym.agents.sb3.learners.tracks import Track, Tracks
+from plugrl_gym.agents.sb3.normalization import Normalizer
+from plugrl_gym.agents.sb3.policy_actions import PolicyActions
 from plugrl_gym.agents.sb3.policy_spaces import PolicyArray, PolicyObservation
 from plugrl_gym.agents.sb3.runs.counters import Counters
+from plugrl_gym.agents.sb3.runs.logs import learning_time, logged, restore_logged
 from plugrl_gym.protocol import EpisodeStatistics, Feedback
 from plugrl_gym.server.agent import Client, Request
 
@@ -31,13 +39,18 @@ class RunPlan:
 
     Attributes:
         num_envs: E: how many envs SB3 would have in one process. A rollout is ``n_steps * E``
-            transitions, whichever env sends them.
+            transitions, or ``train_freq * E`` env steps of an off-policy algorithm, whichever
+            env sends them.
         total_timesteps: Env steps to learn from, rounded up to whole updates as SB3 does.
         counters: Kept up to date.
         callback: SB3 callback(s); their ``on_step`` runs once for each feedback.
         log_interval: As for SB3's ``learn``: updates, or episodes of an off-policy algorithm,
             between two lines of the log.
         horizon: Env steps in one action of the policy.
+        actions: Read what envs executed; needed by off-policy algorithms, which learn from it.
+        max_policy_lag: Updates that an on-policy transition may be old (``staleness.py``).
+        resumed: The model has learned before: ``total_timesteps`` includes the steps that it
+            knows of, and its counters go on.
     """
 
     num_envs: int
@@ -46,6 +59,9 @@ class RunPlan:
     callback: MaybeCallback = None
     log_interval: int = 1
     horizon: int = 1
+    actions: PolicyActions | None = None
+    max_policy_lag: int = 1
+    resumed: bool = False
 
 
 class Learner(ABC, Generic[M, D]):
@@ -58,7 +74,10 @@ class Learner(ABC, Generic[M, D]):
     Attributes:
         model: As given.
         finished: The last update is done, or the callback stopped the run.
+        asynchronous: Whether :meth:`learn` may run in another thread while clients are served.
     """
+
+    asynchronous = False
 
     def __init__(self, model: M, plan: RunPlan) -> None:
         self.model = model
@@ -66,9 +85,14 @@ class Learner(ABC, Generic[M, D]):
         self._plan = plan
         self._counters = plan.counters
         self._tracks: Tracks[D] = Tracks(plan.counters)
-        name = type(model).__name__
+        self._health = Health(model)
+        self._normalizer = Normalizer.of(model)
+        known = model.num_timesteps if plan.resumed else 0
         self._total, self._callback = model._setup_learn(
-            plan.total_timesteps, plan.callback, tb_log_name=name
+            plan.total_timesteps - known,
+            plan.callback,
+            reset_num_timesteps=not plan.resumed,
+            tb_log_name=type(model).__name__,
         )
         self._callback.on_training_start({"self": model, "total_timesteps": self._total}, {})
 
@@ -76,6 +100,29 @@ class Learner(ABC, Generic[M, D]):
     @abstractmethod
     def due(self) -> bool:
         """Train before any further action."""
+
+    @property
+    def wanted(self) -> bool:
+        """There is something to learn, but acting need not wait for it."""
+        return False
+
+    @property
+    def policy_updates(self) -> int:
+        """How many updates the policy of :meth:`frozen_policy` has seen."""
+        return self._counters.updates
+
+    def frozen_policy(self) -> BasePolicy:
+        """A copy of the policy as it is between two updates; for the thread that acts."""
+        return frozen_copy(self.model.policy)
+
+    def frozen_normalizer(self) -> Normalizer | None:
+        """Likewise of what normalises its observations, if anything does."""
+        return copy.deepcopy(self._normalizer)
+
+    @property
+    def rows_kept(self) -> int:
+        """Rows that were stored, or wait to be, since the start of the run."""
+        return self._counters.transitions_stored
 
     @abstractmethod
     def act(self, requests: Sequence[Request]) -> list[PolicyArray]:
@@ -111,8 +158,79 @@ class Learner(ABC, Generic[M, D]):
         """The run is over."""
         self._callback.on_training_end()
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds of a learner beside its model and replay buffer; picklable.
+
+        Asked between two other calls, and never while :attr:`due`. No client comes back, so none
+        of them is part of it: their trajectories end here, and what they have not fed back counts
+        as dropped. Subclasses add to it.
+        """
+        return {
+            "tracks": self._tracks.state(),
+            "callbacks": callback_state(self._callback),
+            "log": logged(self.model.logger),
+            "clock": (learning_time(self.model), self.model._num_timesteps_at_start),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`; called on a new learner, whose plan is ``resumed``.
+
+        Args:
+            state: Of a learner of the same kind, with the same spaces.
+        """
+        self._tracks.restore(state["tracks"])
+        restore_callbacks(self._callback, state["callbacks"])
+        restore_logged(self.model.logger, state["log"])
+        learning, self.model._num_timesteps_at_start = state["clock"]
+        self.model.start_time -= learning  # the pause is no part of the run
+
+    def check_finite(self) -> None:
+        """Look at everything that a file of the model would hold.
+
+        Raises:
+            NotFinite: A number in it is not finite.
+        """
+        self._health.check()
+
+    def _train(self, **arguments: Any) -> None:
+        """``model.train(**arguments)``: one update, counted.
+
+        Raises:
+            NotFinite: It left a number that is not finite in the model.
+        """
+        with self._health.watch(self._counters.updates + 1):
+            self.model.train(**arguments)  # type: ignore[attr-defined]  # all have one
+        self._counters.updates += 1
+
     def _outcome(self, feedback: Feedback) -> Outcome:
         return Outcome.of(feedback, self._plan.horizon, self.model.gamma)  # type: ignore[attr-defined]  # all have one
+
+    def _see(self, observation: PolicyObservation) -> PolicyObservation:
+        """What the policy is to act on now, as it sees it: counted and normalised, if at all."""
+        return observation if self._normalizer is None else self._normalizer.see(observation)
+
+    def _foresee(
+        self, observation: PolicyObservation, unseen: npt.NDArray[np.bool_]
+    ) -> PolicyObservation:
+        """What follows, as the policy would see it; bool [n]: what it will act on next."""
+        if self._normalizer is None:
+            return observation
+        return self._normalizer.foresee(observation, unseen)
+
+    def _normalized(
+        self, outcome: Outcome, answered: Sequence[Track[D]], ended: npt.NDArray[np.bool_]
+    ) -> Outcome:
+        """The outcome with rewards as the algorithm sees them: counted and normalised, if at all.
+
+        Call it once for each feedback.
+        """
+        if self._normalizer is None:
+            return outcome
+        returns = np.array([track.running_return for track in answered], np.float64)
+        returns = returns * outcome.discount + outcome.reward
+        for track, so_far, over in zip(answered, returns.tolist(), ended.tolist(), strict=True):
+            track.running_return = 0.0 if over else so_far
+        return replace(outcome, reward=self._normalizer.rewards(outcome.reward, returns))
 
     def _notify(
         self, feedback: Feedback, outcome: Outcome, answered: Sequence[Track[D]]
@@ -148,6 +266,7 @@ def _episodes(
             info = _episode_info(statistics, track, row)
         if feedback.ended[row]:
             track.episode_return, track.episode_length = 0.0, 0
+        info["TimeLimit.truncated"] = bool(feedback.truncated[row] and not feedback.terminated[row])
         infos.append(info)
     return infos
 

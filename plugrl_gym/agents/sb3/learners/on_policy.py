@@ -8,7 +8,7 @@ episode statistics, bootstrap of a truncation, buffer, last values, ``train()``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,12 @@ import torch
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import obs_as_tensor
 
+from plugrl_gym.agents.sb3.learners.columns import set_num_envs
 from plugrl_gym.agents.sb3.learners.gsde import SdeNoise
 from plugrl_gym.agents.sb3.learners.learner import Learner, RunPlan
 from plugrl_gym.agents.sb3.learners.outcome import Outcome
-from plugrl_gym.agents.sb3.learners.rollout_buffers import fill_buffer
+from plugrl_gym.agents.sb3.learners.rollout_buffers import fill_buffer, make_buffer
+from plugrl_gym.agents.sb3.learners.staleness import weigh
 from plugrl_gym.agents.sb3.learners.tracks import Track
 from plugrl_gym.agents.sb3.learners.trajectories import (
     Decision,
@@ -29,7 +31,6 @@ from plugrl_gym.agents.sb3.learners.trajectories import (
     pick,
     take,
 )
-from plugrl_gym.agents.sb3.model import set_num_envs
 from plugrl_gym.agents.sb3.policy_spaces import PolicyArray, PolicyObservation
 from plugrl_gym.protocol import Feedback
 from plugrl_gym.server.agent import Client, Request
@@ -41,11 +42,15 @@ _Row: TypeAlias = tuple[Decision, int]
 
 
 class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
-    """Collects rollouts from clients that learn, and trains a model on them."""
+    """Collects rollouts from clients that learn, and trains a model on them.
+
+    What an older policy chose is dealt with as ``staleness.py`` says.
+    """
 
     def __init__(self, model: OnPolicyAlgorithm, plan: RunPlan) -> None:
         if plan.num_envs != model.n_envs:
             set_num_envs(model, plan.num_envs)
+        model.rollout_buffer = make_buffer(model, model.n_steps, plan.num_envs, plan.horizon)
         super().__init__(model, plan)
         self._noise = SdeNoise(model, plan.num_envs)
         self._size = model.n_steps * plan.num_envs
@@ -58,15 +63,20 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
         """A rollout is complete: train before any further action."""
         return self._rollout.full and not self.finished
 
+    @property
+    def rows_kept(self) -> int:
+        return super().rows_kept + sum(len(steps) for steps in self._rollout.beyond)
+
     def act(self, requests: Sequence[Request]) -> list[PolicyArray]:
         """Draw raw actions [n, *da] for each request, in one forward pass."""
         self._begin()
-        observation = concatenate([request.prepared for request in requests])
+        observation = self._see(concatenate([request.prepared for request in requests]))
         tracks = self._tracks.asked(requests)
         with torch.no_grad(), self._noise.of([track.slot for track in tracks]):
             drawn = self.model.policy(obs_as_tensor(observation, self.model.device))
         action, value, log_prob = (tensor.cpu().numpy() for tensor in drawn)
-        decision = Decision(observation, action, value.reshape(-1), log_prob)
+        version = np.full(len(tracks), self._counters.updates, np.int64)
+        decision = Decision(observation, action, value.reshape(-1), log_prob, version)
         for row, track in enumerate(tracks):
             track.pending = (decision, row)
         sizes = [len(request.infer.env_indices) for request in requests]
@@ -78,29 +88,39 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
         outcome = self._outcome(feedback)
         self._begin()
         answered = self._tracks.answered(client, feedback)
-        executed = feedback.executed
-        overridden = np.zeros(len(answered), bool) if executed is None else executed.overridden
+        outcome = self._normalized(outcome, answered, feedback.ended)
         self._notify(feedback, outcome, answered)
         if self.finished:
             return {"stopped": len(answered)}
-        self._bootstrap(feedback, outcome.reward, following, ~overridden)
-        kept: list[int] = []
-        chosen: list[_Row] = []
-        for row, track in enumerate(answered):
-            pending, track.pending = track.pending, None
-            assert pending is not None  # the server passes on only rows that answer an action
-            if overridden[row]:
-                self._tracks.cut(track)
-            else:
-                kept.append(row)
-                chosen.append(pending)
-        left_out = len(answered) - len(kept)
-        self._counters.overridden += left_out
-        if kept:
-            self._store(feedback, outcome, following, answered, kept, chosen)
+        chosen = [_taken(track) for track in answered]
+        left_out = self._left_out(feedback, chosen)
+        kept = ~np.logical_or.reduce(list(left_out.values()))
+        for row in np.flatnonzero(~kept).tolist():
+            self._tracks.cut(answered[row])
+        if kept.any():
+            self._bootstrap(feedback, outcome, following, kept)
+            self._store(feedback, outcome, following, answered, chosen, kept)
         for track, ended in zip(answered, feedback.ended.tolist(), strict=True):
             track.episode_start = ended
-        return {"overridden": left_out} if left_out else {}
+        counts = {reason: int(rows.sum()) for reason, rows in left_out.items()}
+        self._counters.overridden += counts["overridden"]
+        self._counters.stale_left_out += counts["stale-policy"]
+        return {reason: count for reason, count in counts.items() if count}
+
+    def _left_out(self, feedback: Feedback, chosen: list[_Row]) -> dict[str, npt.NDArray[np.bool_]]:
+        """Which rows are not learned from, by reason; bool [m] each."""
+        executed, rows = feedback.executed, len(chosen)
+        overridden = np.zeros(rows, np.bool_) if executed is None else executed.overridden
+        too_old = np.zeros(rows, np.bool_)
+        before = 0
+        for row in np.flatnonzero(~overridden).tolist():
+            decision, at = chosen[row]
+            learned_at = self._counters.updates + self._rollout.updates_before(before)
+            lag = learned_at - int(decision.version[at])
+            too_old[row] = lag > self._plan.max_policy_lag
+            self._counters.stale += lag > 0
+            before += not too_old[row]
+        return {"overridden": overridden, "stale-policy": too_old}
 
     def _store(
         self,
@@ -108,20 +128,21 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
         outcome: Outcome,
         following: PolicyObservation,
         answered: list[Track[_Row]],
-        kept: list[int],
         chosen: list[_Row],
+        kept: npt.NDArray[np.bool_],
     ) -> None:
-        reward = outcome.reward
-        if len(kept) < len(answered):
-            following, reward = take(following, kept), reward[kept]
-        tracks = [answered[row] for row in kept]
+        rows = np.flatnonzero(kept)
+        if len(rows) < len(answered):
+            following = take(following, rows)
+        tracks = [answered[row] for row in rows]
         self._add(
             Steps(
                 trajectory=np.array([track.trajectory for track in tracks], np.int64),
-                decision=Decision.of_rows(chosen),
-                reward=reward,
+                decision=Decision.of_rows([chosen[row] for row in rows]),
+                reward=outcome.reward[rows],
+                discount=outcome.discount[rows],
                 episode_start=np.array([track.episode_start for track in tracks], np.bool_),
-                done=feedback.ended[kept],
+                done=feedback.ended[rows],
                 following=following,
             )
         )
@@ -132,26 +153,51 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
     def _bootstrap(
         self,
         feedback: Feedback,
-        reward: npt.NDArray[np.float32],
+        outcome: Outcome,
         following: PolicyObservation,
         counted: npt.NDArray[np.bool_],
     ) -> None:
-        """Add the value of what a truncation cut off.
+        """Add the value of what a truncation cut off to the reward.
 
         One row at a time and by way of ``obs_to_tensor``, as SB3 does: a batch, or an image in
         another order in memory, differs in the last bits.
         """
         policy = self.model.policy
-        cut = feedback.truncated & ~feedback.terminated & counted
-        for row in np.flatnonzero(cut).tolist():
+        cut = np.flatnonzero(feedback.truncated & ~feedback.terminated & counted)
+        if not len(cut):
+            return
+        following = self._foresee(following, ~feedback.ended)
+        for row in cut.tolist():
             terminal, _ = policy.obs_to_tensor(pick(following, row))
             with torch.no_grad():
                 value = policy.predict_values(terminal)
-            reward[row] += (self.model.gamma * value).item()
+            outcome.reward[row] += (float(outcome.discount[row]) * value).item()
 
-    def _critic(self, observation: PolicyObservation) -> torch.Tensor:
+    def _critic(
+        self, observation: PolicyObservation, unseen: npt.NDArray[np.bool_]
+    ) -> torch.Tensor:
+        observation = self._foresee(observation, unseen)
         with torch.no_grad():
             return self.model.policy.predict_values(obs_as_tensor(observation, self.model.device))
+
+    def state(self) -> dict[str, Any]:
+        """The rollout so far, whose trajectories end here."""
+        return {
+            **super().state(),
+            "rollout": self._rollout if self._begun else None,
+            "iteration": self._iteration,
+            "noise": self._noise.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self._iteration = state["iteration"]
+        if state["rollout"] is None:
+            return
+        self._begun = True
+        self.model.policy.set_training_mode(False)
+        self._rollout = state["rollout"]
+        self._noise.restore(state["noise"])
 
     def learn(self) -> None:
         """Train on the complete rollout, and on further ones that are already complete."""
@@ -161,15 +207,16 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
     def _update(self) -> None:
         model, rollout = self.model, self._rollout
         self._begin()
-        fill_buffer(model, rollout, self._plan.num_envs, self._critic)
+        plan, updates = self._plan, self._counters.updates
+        versions = fill_buffer(model, rollout, plan.num_envs, self._critic, plan.horizon)
+        weigh(model, versions < updates)
         self._callback.update_locals({"rollout_buffer": model.rollout_buffer})
         self._callback.on_rollout_end()
         self._iteration += 1
         model._update_current_progress_remaining(model.num_timesteps, self._total)
         if self._iteration % self._plan.log_interval == 0:
             model.dump_logs(self._iteration)
-        model.train()
-        self._counters.updates += 1
+        self._train()
         self._begun = False
         self._rollout = Rollout(self._size)
         for steps in rollout.beyond:
@@ -185,3 +232,9 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
         self.model.rollout_buffer.reset()
         self._noise.begin()
         self._callback.on_rollout_start()
+
+
+def _taken(track: Track[_Row]) -> _Row:
+    pending, track.pending = track.pending, None
+    assert pending is not None  # the server passes on only rows that answer an action
+    return pending

@@ -7,9 +7,9 @@ episodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from plugrl_gym.agents.sb3.runs.counters import Counters
 from plugrl_gym.protocol import Feedback
@@ -30,6 +30,8 @@ class Track(Generic[D]):
         episode_start: Whether that transition begins an episode.
         pending: The decision that no feedback has answered yet.
         episode_return, episode_length: Of the episode so far; the length in env steps.
+        running_return: Of the episode so far, older rewards discounted (by which rewards are
+            normalised).
     """
 
     slot: int
@@ -38,6 +40,11 @@ class Track(Generic[D]):
     pending: D | None = None
     episode_return: float = 0.0
     episode_length: int = 0
+    running_return: float = 0.0
+
+    def begin_episode(self) -> None:
+        """Nothing was earned in the next episode yet."""
+        self.episode_return, self.episode_length, self.running_return = 0.0, 0, 0.0
 
 
 class Tracks(Generic[D]):
@@ -50,7 +57,7 @@ class Tracks(Generic[D]):
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self._trajectories = 0
-        self._slots: set[int] = set()
+        self._slots: dict[int, Track[D]] = {}
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -65,13 +72,15 @@ class Tracks(Generic[D]):
         for env, step_id in zip(infer.env_indices.tolist(), infer.step_ids.tolist(), strict=True):
             track = tracks.get(env)
             if track is None:
-                tracks[env] = Track(self._free_slot(), self._next_trajectory())
+                tracks[env] = self._new()
             elif track.pending is not None:
                 # The server left out the feedback row: it was not finite.
                 self._counters.chunks_dropped += 1
                 track.pending = None
                 self.cut(track)
                 track.episode_start = step_id == 0
+                if track.episode_start:
+                    track.begin_episode()
         return [tracks[env] for env in infer.env_indices.tolist()]
 
     def answered(self, client: Client, feedback: Feedback) -> list[Track[D]]:
@@ -83,13 +92,23 @@ class Tracks(Generic[D]):
         """Begin a new trajectory: the transition that would come next in this one is missing."""
         track.trajectory = self._next_trajectory()
 
-    def leave(self, client: Client) -> None:
-        """Forget a client; what it has not fed back is dropped."""
+    def leave(self, client: Client) -> list[Track[D]]:
+        """Forget a client; what it has not fed back is dropped. Returns the tracks that it had."""
         tracks = self._of(client)
-        self._slots.difference_update(track.slot for track in tracks.values())
+        for track in tracks.values():
+            del self._slots[track.slot]
         client.state = None
-        unanswered = sum(track.pending is not None for track in tracks.values())
-        self._counters.chunks_dropped += unanswered
+        self._counters.chunks_dropped += _unanswered(tracks)
+        return list(tracks.values())
+
+    def state(self) -> dict[str, int]:
+        """What a run needs to know that goes on without these clients."""
+        return {"trajectories": self._trajectories, "unanswered": _unanswered(self._slots)}
+
+    def restore(self, state: Mapping[str, int]) -> None:
+        """Go on from :meth:`state`: no client, and no trajectory twice."""
+        self._trajectories = state["trajectories"]
+        self._counters.chunks_dropped += state["unanswered"]
 
     def _of(self, client: Client) -> dict[int, Track[D]]:
         if client.state is None:
@@ -101,7 +120,13 @@ class Tracks(Generic[D]):
         self._trajectories += 1
         return self._trajectories
 
-    def _free_slot(self) -> int:
+    def _new(self) -> Track[D]:
         slot = next(number for number in range(len(self._slots) + 1) if number not in self._slots)
-        self._slots.add(slot)
-        return slot
+        track: Track[D] = Track(slot, self._next_trajectory())
+        self._slots[slot] = track
+        return track
+
+
+def _unanswered(tracks: Mapping[int, Track[Any]]) -> int:
+    # Of a copy: an asynchronous learner asks while clients come and go.
+    return sum(track.pending is not None for track in list(tracks.values()))

@@ -86,12 +86,14 @@ class Decision:
         action: [n, *da], raw: not clipped.
         value: float32 [n].
         log_prob: float32 [n].
+        version: int64 [n], updates that the policy had learned from.
     """
 
     observation: PolicyObservation
     action: PolicyArray
     value: npt.NDArray[np.float32]
     log_prob: npt.NDArray[np.float32]
+    version: npt.NDArray[np.int64]
 
     @classmethod
     def of_rows(cls, rows: Sequence[tuple[Decision, int]]) -> Decision:
@@ -106,6 +108,28 @@ class Decision:
             np.stack([decision.action[row] for decision, row in rows]),
             np.array([decision.value[row] for decision, row in rows], np.float32),
             np.array([decision.log_prob[row] for decision, row in rows], np.float32),
+            np.array([decision.version[row] for decision, row in rows], np.int64),
+        )
+
+    def select(self, index: slice | npt.NDArray[np.intp]) -> Decision:
+        """Some of the rows."""
+        return Decision(
+            take(self.observation, index),
+            self.action[index],
+            self.value[index],
+            self.log_prob[index],
+            self.version[index],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Decision]) -> Decision:
+        """The rows of several, one after the other."""
+        return cls(
+            concatenate([part.observation for part in parts]),
+            np.concatenate([part.action for part in parts]),
+            np.concatenate([part.value for part in parts]),
+            np.concatenate([part.log_prob for part in parts]),
+            np.concatenate([part.version for part in parts]),
         )
 
 
@@ -117,6 +141,7 @@ class Steps:
         trajectory: int64 [m].
         decision: m rows.
         reward: float32 [m], with the value of what a truncation cut off.
+        discount: float64 [m], what the value of ``following`` counts.
         episode_start: bool [m].
         done: bool [m], the episode ended here.
         following: What was observed next, m rows; None once a rollout has kept it as tails.
@@ -125,6 +150,7 @@ class Steps:
     trajectory: npt.NDArray[np.int64]
     decision: Decision
     reward: npt.NDArray[np.float32]
+    discount: npt.NDArray[np.float64]
     episode_start: npt.NDArray[np.bool_]
     done: npt.NDArray[np.bool_]
     following: PolicyObservation | None
@@ -134,16 +160,11 @@ class Steps:
 
     def select(self, index: slice | npt.NDArray[np.intp]) -> Steps:
         """Some of the rows."""
-        decision = self.decision
         return Steps(
             self.trajectory[index],
-            Decision(
-                take(decision.observation, index),
-                decision.action[index],
-                decision.value[index],
-                decision.log_prob[index],
-            ),
+            self.decision.select(index),
             self.reward[index],
+            self.discount[index],
             self.episode_start[index],
             self.done[index],
             None if self.following is None else take(self.following, index),
@@ -154,13 +175,9 @@ class Steps:
         """The rows of several, one after the other, without ``following``."""
         return cls(
             np.concatenate([part.trajectory for part in parts]),
-            Decision(
-                concatenate([part.decision.observation for part in parts]),
-                np.concatenate([part.decision.action for part in parts]),
-                np.concatenate([part.decision.value for part in parts]),
-                np.concatenate([part.decision.log_prob for part in parts]),
-            ),
+            Decision.joined([part.decision for part in parts]),
             np.concatenate([part.reward for part in parts]),
+            np.concatenate([part.discount for part in parts]),
             np.concatenate([part.episode_start for part in parts]),
             np.concatenate([part.done for part in parts]),
             None,
@@ -196,6 +213,11 @@ class Rollout:
     def full(self) -> bool:
         """Whether it is complete."""
         return self.stored == self.size
+
+    def updates_before(self, further: int) -> int:
+        """Updates until the transition is learned from that arrives after ``further`` others."""
+        waiting = self.stored + sum(len(steps) for steps in self.beyond)
+        return (waiting + further) // self.size
 
     def add(self, steps: Steps) -> int:
         """Take transitions; returns how many of them fitted."""
