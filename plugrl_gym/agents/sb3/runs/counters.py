@@ -16,10 +16,14 @@ class Counters:
         chunks_dropped: Action chunks that no usable feedback answered: their client left, or
             their row was not finite.
         overridden: Rows left out because another action than the policy's was executed.
+        stale: Rows whose action an older policy chose than the one that learns, left out or not.
+        stale_left_out: Those of them that were too old to learn from.
         updates: Times that the policy was trained on a rollout.
     """
 
     transitions_stored: int = 0
     chunks_dropped: int = 0
     overridden: int = 0
+    stale: int = 0
+    stale_left_out: int = 0
     updates: int = 0
