@@ -31,7 +31,7 @@ __all__ = [
 
 ARRAY_TAG: Final = b"__ndarray__"
 SCALAR_TAG: Final = b"__npgeneric__"
-#: Str keys that no map may have: a receiver takes them for a mistaken array (SPEC 4.31).
+#: Str keys that no map may have: a receiver takes them for a mistaken array (SPEC 4.36).
 RESERVED_KEYS: Final = frozenset({"__ndarray__", "__npgeneric__"})
 
 _ARRAY_KEYS: Final = frozenset({ARRAY_TAG, b"data", b"dtype", b"shape"})
@@ -47,7 +47,7 @@ def wire_dtype(dtype: np.dtype[Any]) -> str:
     """The typestr under which ``dtype`` travels.
 
     Raises:
-        LocalProtocolError: It is not one of the dtypes that may (SPEC 4.13).
+        LocalProtocolError: It is not one of the dtypes that may (SPEC 4.14).
     """
     # dtype.str of a structured dtype is '|V12' and of a StringDType '|T16': neither matches the
     # grammar, so nothing is lost in silence.
@@ -64,7 +64,7 @@ def check_array(array: npt.NDArray[Any] | np.generic) -> None:
     """Refuse an array or scalar whose dtype, or whose text, a receiver would not take.
 
     Raises:
-        LocalProtocolError: See :func:`wire_dtype`; or lone surrogates (SPEC 4.25).
+        LocalProtocolError: See :func:`wire_dtype`; or lone surrogates (SPEC 4.28).
     """
     wire_dtype(array.dtype)
     if array.dtype.kind == "U" and not _is_text(array.tobytes(), array.dtype.str):
@@ -113,7 +113,7 @@ def _wrong_keys(value: Mapping[Any, Any]) -> str:
     if b"nd" in value or b"kind" in value:
         return (
             "an array in the encoding of the PyPI package msgpack-numpy (keys nd, type, kind); "
-            "PlugRL uses openpi's: bin keys __ndarray__, data, dtype, shape (SPEC 4.32)"
+            "PlugRL uses openpi's: bin keys __ndarray__, data, dtype, shape (SPEC 4.38)"
         )
     if not RESERVED_KEYS.isdisjoint(value):
         return "an array with str keys; the keys of an array must be msgpack bin (SPEC 4.2)"
@@ -133,7 +133,7 @@ def _parse_typestr(typestr: str) -> np.dtype[Any]:
     if _TYPESTR.fullmatch(typestr) is None:
         raise RemoteProtocolError(
             f"array dtype {typestr[:40]!r} may not travel; expected a numpy typestr of kind b, u, "
-            "i, f or U such as '<f4' (SPEC 4.13)"
+            "i, f or U such as '<f4' (SPEC 4.14)"
         )
     if typestr[1] == "U" and int(typestr[2:]) > _WIDEST_TEXT:
         raise RemoteProtocolError(

@@ -25,7 +25,7 @@ from plugrl_gym.protocol.arrays import (
 
 __all__ = ["MAX_DEPTH", "check_encodable", "decode", "encode"]
 
-#: Maps and arrays within one another in one message, arrays' own two included (SPEC 3.12).
+#: Maps and arrays within one another in one message, arrays' own two included (SPEC 3.13).
 MAX_DEPTH: Final = 64
 
 _SMALL: Final = 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,20 @@ from plugrl_gym.protocol.messages import (
 )
 from plugrl_gym.protocol.state import TRANSITIONS, MessageType, State
 
-__all__ = ["ReceivedFeedback", "ServerProtocol"]
+__all__ = ["BadRow", "ReceivedFeedback", "ServerProtocol"]
+
+
+class BadRow(NamedTuple):
+    """A row of a feedback that is not finite.
+
+    Attributes:
+        step_id: Of its chunk.
+        place: Where in the row, as ``"states.speed"`` or ``"rewards"``.
+    """
+
+    env: int
+    step_id: int
+    place: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,13 +47,15 @@ class ReceivedFeedback:
 
     Attributes:
         feedback: The rows that may be learned from; None where none is left.
+        rows: As many as the message had.
         stale: Envs that held no action on this connection (SPEC 6.5.25).
-        non_finite: (env, place) of rows with a NaN or infinity (SPEC 6.5.24).
+        non_finite: Rows with a NaN or infinity (SPEC 6.5.25), the stale ones not among them.
     """
 
     feedback: Feedback | None
+    rows: int
     stale: tuple[int, ...] = ()
-    non_finite: tuple[tuple[int, str], ...] = ()
+    non_finite: tuple[BadRow, ...] = ()
 
 
 class ServerProtocol:
@@ -99,7 +115,8 @@ class ServerProtocol:
         bad = infer.observation.first_non_finite()
         if bad is not None:
             raise RemoteProtocolError(
-                f"infer.data.states.{shown(bad[0])}: not finite for env {infer.env_indices[bad[1]]}"
+                f"infer.data.states.{shown(bad[0])}: not finite for env "
+                f"{infer.env_indices[bad[1]]}, step {infer.step_ids[bad[1]]}"
             )
         if infer.spaces is not None:
             self.declaration = infer.spaces
@@ -119,13 +136,18 @@ class ServerProtocol:
         bad = feedback.non_finite_rows()
         self.state = TRANSITIONS[self.state, MessageType.FEEDBACK]
         if not stale and not bad:
-            return ReceivedFeedback(feedback)
+            return ReceivedFeedback(feedback, len(envs))
         dropped = set(stale)
         kept = [row for row, env in enumerate(envs) if env not in dropped and row not in bad]
         return ReceivedFeedback(
             feedback.select(kept) if kept else None,
+            len(envs),
             stale,
-            tuple((envs[row], place) for row, place in bad.items()),
+            tuple(
+                BadRow(envs[row], int(feedback.step_ids[row]), place)
+                for row, place in bad.items()
+                if envs[row] not in dropped
+            ),
         )
 
     def send_action(self, action: npt.NDArray[np.generic]) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from plugrl_gym.server.agent import Agent, Client, Refusal, Request
 from plugrl_gym.server.app import PlugRLServer, serve
 from plugrl_gym.server.statistics import RunSnapshot, RunStatistics
+from plugrl_gym.server.tls import tls_context
 
 __all__ = [
     "Agent",
@@ -22,4 +23,5 @@ __all__ = [
     "RunSnapshot",
     "RunStatistics",
     "serve",
+    "tls_context",
 ]

@@ -2,8 +2,9 @@
 
 The server calls every method from one place at a time: ``act`` and ``feedback`` on its event
 loop, so they must be quick; ``learn`` in a thread of its own, during which no other method is
-called. An agent needs no lock. What ``act``, ``feedback`` and ``learn`` raise, other than the
-errors that they name, is the failure of the run: every connection closes and the server raises it.
+called (but see ``learning_wanted``). An agent needs no lock. What ``act``, ``feedback`` and
+``learn`` raise, other than the errors that they name, is the failure of the run: every connection
+closes and the server raises it.
 """
 
 # The methods that an agent need not override are empty on purpose:
@@ -38,7 +39,7 @@ class Refusal(PlugRLError):
     """Raised by an agent that cannot serve a client.
 
     The text is one sentence that names what each side has. It reaches the user of a client that
-    declared its spaces (SPEC 8.16); for any other it goes into the server's log (SPEC 8.17).
+    declared its spaces (SPEC 8.17); for any other it goes into the server's log (SPEC 8.18).
     """
 
 
@@ -112,6 +113,7 @@ class Agent(ABC):
 
         Raises:
             RemoteProtocolError: The observation does not fit; only this client is closed.
+            RunFailed: The run cannot begin; the server ends it.
         """
         return infer
 
@@ -141,15 +143,35 @@ class Agent(ABC):
         """Whether :meth:`learn` must run before any further action is chosen."""
         return False
 
+    @property
+    def learning_wanted(self) -> bool:
+        """Whether :meth:`learn` has something to do for which no action need wait.
+
+        Then, and only then, all other methods but :meth:`close` are called while it runs, and it
+        is called again as long as this holds. Where :attr:`learning_due` holds meanwhile, no action
+        is chosen until it does not.
+        """
+        return False
+
     def learn(self) -> None:
         """Learn from what was fed back; may take minutes."""
+
+    @property
+    def rows_stored(self) -> int | None:
+        """Rows that :meth:`feedback` has kept, as the agent itself counts what it has stored.
+
+        The server holds it against its own count at the end. None for an agent that does not
+        count, or stores nothing.
+        """
+        return None
 
     @property
     def finished(self) -> bool:
         """Whether the run is over.
 
-        Asked when a client has joined, after each :meth:`learn`, and after a feedback once no
-        learning is due: what the last feedback completed is still learned from.
+        Asked when a client has joined, has asked for actions or has left, after each
+        :meth:`learn`, and after a feedback once no learning is due: what the last feedback
+        completed is still learned from.
         """
         return False
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
+import ssl
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from websockets.asyncio.server import Server, ServerConnection
 from websockets.exceptions import ConnectionClosed
@@ -16,44 +16,36 @@ from websockets.http11 import Request as HttpRequest
 from websockets.http11 import Response
 
 from plugrl_gym.errors import RemoteProtocolError, UsageError
-from plugrl_gym.protocol.close import (
-    REASON_FEEDBACK_TIMEOUT,
-    REASON_INTERNAL,
-    REASON_RESYNC,
-    REASON_SHUTDOWN,
-    REASON_STOP,
-    CloseCode,
-    fit_reason,
-)
+from plugrl_gym.server.access import Access
 from plugrl_gym.server.agent import Agent, Refusal
 from plugrl_gym.server.batching import Batcher, Departed
-from plugrl_gym.server.listening import (
-    answer_http,
-    client_urls,
-    keep_alive,
-    listen,
-    quiet_logger,
+from plugrl_gym.server.capacity import Capacity, Full
+from plugrl_gym.server.closing import (
+    INTERNAL,
+    RESYNC,
+    SHUTDOWN,
+    SILENT,
+    STOP,
+    TIMEOUT,
+    Closing,
 )
+from plugrl_gym.server.door import Door
+from plugrl_gym.server.link import Link, watch_silence
+from plugrl_gym.server.listening import client_urls, keep_alive, listen, quiet_logger
+from plugrl_gym.server.meters import Meters
 from plugrl_gym.server.patience import Patience
 from plugrl_gym.server.runner import SERVER_NAME, AgentRunner, RunEnded, server_version
 from plugrl_gym.server.session import Services, Session, Warnings
+from plugrl_gym.server.signals import stopped_by_signals
 from plugrl_gym.server.statistics import RunStatistics
+
+if TYPE_CHECKING:
+    from plugrl_gym.server.metrics import Metrics
 
 __all__ = ["PlugRLServer", "serve"]
 
 logger = logging.getLogger("plugrl_gym.server")
 
-
-class _Close(NamedTuple):
-    code: CloseCode
-    reason: str
-
-
-_STOP: Final = _Close(CloseCode.GOING_AWAY, REASON_STOP)
-_RESYNC: Final = _Close(CloseCode.GOING_AWAY, REASON_RESYNC)
-_TIMEOUT: Final = _Close(CloseCode.GOING_AWAY, REASON_FEEDBACK_TIMEOUT)
-_SHUTDOWN: Final = _Close(CloseCode.GOING_AWAY, REASON_SHUTDOWN)
-_INTERNAL: Final = _Close(CloseCode.INTERNAL_ERROR, REASON_INTERNAL)
 
 _MESSAGE_TOO_BIG: Final = 1009  # sent by the WebSocket library (RFC 6455, 7.4.1)
 
@@ -61,6 +53,8 @@ _MESSAGE_TOO_BIG: Final = 1009  # sent by the WebSocket library (RFC 6455, 7.4.1
 _GRACE_SECONDS: Final = 0.02
 # A handshake that is under way when the server ends gets this long to be refused.
 _HANDSHAKE_SECONDS: Final = 1.0
+# For a request, or TLS before it, to arrive as a whole.
+_OPEN_SECONDS: Final = 10.0
 
 
 class PlugRLServer:
@@ -74,7 +68,19 @@ class PlugRLServer:
         feedback_timeout: Seconds that a client may take from an action to its feedback, not
             counting those in which the agent learns (SPEC 8.8).
         batch_wait: Longest wait, in seconds, of a request for other connections' requests.
+        api_key: What a client must send (SPEC 2.12); None to want no key. Needed where ``host``
+            lets other machines in.
+        insecure: Let other machines in without a key.
+        allowed_hosts: More names under which clients reach this server, those of a proxy, say;
+            see :class:`~plugrl_gym.server.access.Access`.
+        ssl_context: For ``wss://``, as from :func:`~plugrl_gym.server.tls.tls_context`; None for
+            ``ws://``.
         max_message_bytes: Largest message accepted; None for no limit (SPEC 2.8).
+        max_clients: Most connections at a time; None for no limit.
+        max_envs: Most envs of all connections together; None for no limit.
+        silence_timeout: Seconds after which a connection counts as lost that shows no sign of
+            life, not even the answer to a ping, up to a fifth more; 0 for never. Generous, for a
+            healthy env may keep its process from answering for minutes (SPEC 2.15).
         close_timeout: Seconds for a client to answer a close frame.
         max_resync_delay: Longest delay, in seconds, of the close for a peer that keeps coming
             back broken (SPEC 8.5); 0 for none.
@@ -87,7 +93,8 @@ class PlugRLServer:
         listening: A ``threading.Event``, set once clients can connect.
 
     Raises:
-        UsageError: An option is out of its range.
+        UsageError: An option is out of its range, or ``host`` lets other machines in without a
+            key and ``insecure`` does not say so.
 
     Example:
         >>> import threading
@@ -109,36 +116,66 @@ class PlugRLServer:
         *,
         feedback_timeout: float = 60.0,
         batch_wait: float = 0.002,
+        api_key: str | None = None,
+        insecure: bool = False,
+        allowed_hosts: Sequence[str] = (),
+        ssl_context: ssl.SSLContext | None = None,
         max_message_bytes: int | None = None,
+        max_clients: int | None = None,
+        max_envs: int | None = None,
+        silence_timeout: float = 300.0,
         close_timeout: float = 5.0,
         max_resync_delay: float = 2.0,
         on_listening: Callable[[PlugRLServer], None] | None = None,
     ) -> None:
-        _check_options(port, feedback_timeout, batch_wait, close_timeout, max_resync_delay)
+        _check_options(port, feedback_timeout, max_message_bytes)
+        _check_durations(batch_wait, silence_timeout, close_timeout, max_resync_delay)
+        access = Access(host, api_key, insecure=insecure, allowed_hosts=allowed_hosts)
         self.host = host
         self.port = port
         self.statistics = RunStatistics()
         self.listening = threading.Event()
+        self._ssl_context = ssl_context
         self._max_message_bytes = max_message_bytes
+        self._silence_timeout = silence_timeout
         self._close_timeout = close_timeout
         self._on_listening = on_listening
         self._runner = AgentRunner(agent, self.statistics, self._on_agent_end)
+        self._meters = Meters()
         self._services = Services(
             runner=self._runner,
-            batcher=Batcher(self._runner.act, self._runner.lock, batch_wait),
+            batcher=Batcher(self._runner.act, self._runner.lock, batch_wait, self._meters),
             statistics=self.statistics,
             warnings=Warnings(),
             patience=Patience(max_resync_delay),
+            capacity=Capacity(max_clients, max_envs),
+            meters=self._meters,
             feedback_timeout=feedback_timeout,
         )
+        self._door = self._make_door(access)
         self._sessions: set[Session] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._accepted = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = asyncio.Event()
-        self._ending: _Close | None = None
+        self._ending: Closing | None = None
         self._failure: Exception | None = None
         self._shutdown_requested = False
+
+    def _make_door(self, access: Access) -> Door:
+        capacity = self._services.capacity
+        return Door(
+            access=access,
+            capacity=capacity,
+            meters=self._meters,
+            warnings=self._services.warnings,
+            metrics=_make_metrics(
+                self.statistics, self._meters, lambda: (len(self._sessions), capacity.envs)
+            ),
+            url=lambda: self.url,
+            connections=lambda: len(self._sessions),
+            ending=lambda: None if self._ending is None else self._ending.reason,
+        )
 
     @property
     def url(self) -> str:
@@ -147,7 +184,7 @@ class PlugRLServer:
 
     def urls(self) -> list[str]:
         """Every address under which clients may reach this server, likeliest first."""
-        return client_urls(self.host, self.port)
+        return client_urls(self.host, self.port, "ws" if self._ssl_context is None else "wss")
 
     def serve(self) -> bool:
         """Block until the run ends; SIGINT and SIGTERM end it too, if this is the main thread.
@@ -161,7 +198,7 @@ class PlugRLServer:
             UsageError: The address cannot be listened on.
             Exception: What the agent raised, where it failed.
         """
-        with _signals(self.request_shutdown):
+        with stopped_by_signals(self.request_shutdown):
             return asyncio.run(self.run())
 
     async def run(self) -> bool:
@@ -179,20 +216,24 @@ class PlugRLServer:
         """
         self._loop = asyncio.get_running_loop()
         servers = await self._listen()
-        watchdog = asyncio.create_task(self._watch_feedback())
+        watchdogs = [asyncio.create_task(self._watch_feedback())]
+        if self._silence_timeout:
+            watch = watch_silence(lambda: self._sessions, self._silence_timeout, self._give_up)
+            watchdogs.append(asyncio.create_task(watch))
         try:
             if self._on_listening is not None:
                 self._on_listening(self)
             if self._shutdown_requested:
-                self._end(_SHUTDOWN)
+                self._end(SHUTDOWN)
             await self._ended.wait()
         finally:
-            self._end(_SHUTDOWN)  # where this task was cancelled
-            watchdog.cancel()
+            self._end(SHUTDOWN)  # where this task was cancelled
+            for watchdog in watchdogs:
+                watchdog.cancel()
             await self._finish(servers)
         if self._failure is not None:
             raise self._failure
-        return self._ending is _STOP
+        return self._ending is STOP
 
     def request_shutdown(self) -> None:
         """End the run as its operator (SPEC 8.14); from any thread, at any time.
@@ -202,13 +243,13 @@ class PlugRLServer:
         self._shutdown_requested = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
-                self._loop.call_soon_threadsafe(self._end, _SHUTDOWN)
+                self._loop.call_soon_threadsafe(self._end, SHUTDOWN)
 
     def process_request(
         self, connection: ServerConnection, request: HttpRequest
     ) -> Response | None:
-        """Decide about a handshake before it is answered; None accepts it."""
-        return answer_http(connection, request, self.url)
+        """Decide about a request before it is answered; None accepts it as a handshake."""
+        return self._door.answer(connection, request)
 
     async def _listen(self) -> list[Server]:
         servers = await listen(
@@ -217,8 +258,13 @@ class PlugRLServer:
             self.port,
             compression=None,
             max_size=self._max_message_bytes,
-            # Pings that nobody has to answer would only hide a dead peer from TCP's keepalive.
+            # Ours is in link.py: this one would close with a code that has another meaning here.
             ping_interval=None,
+            open_timeout=_OPEN_SECONDS,
+            # An infer and a feedback are all that may wait to be read (SPEC 5).
+            max_queue=4,
+            create_connection=Link,
+            ssl=self._ssl_context,
             close_timeout=self._close_timeout,
             process_request=self.process_request,
             server_header=f"{SERVER_NAME}/{server_version()}",
@@ -234,27 +280,32 @@ class PlugRLServer:
         """One connection, from its handshake to its close."""
         keep_alive(socket)
         self._accepted += 1
-        session = Session(socket, self._accepted, self._services)
+        self._meters.connections += 1
+        session = Session(cast(Link, socket), self._accepted, self._services)
         self._sessions.add(session)
         try:
             closing, delay = await self._converse(session)
+            if closing is not None:
+                self._begin_to_close(session, closing)
             session.closing = True
             leaving = asyncio.create_task(self._leave(session))
             if delay:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(socket.wait_closed(), delay)
             if closing is not None:
-                await socket.close(*closing)
+                await session.socket.shut(closing.code, closing.reason, self._close_timeout)
             await leaving
         finally:
             self._sessions.discard(session)
 
-    async def _converse(self, session: Session) -> tuple[_Close | None, float]:
+    async def _converse(self, session: Session) -> tuple[Closing | None, float]:
         """How to close, if the connection is still open, and after how many seconds."""
         if self._ending is not None:
             return self._ending, 0.0
         client = session.client
         try:
+            # Others may have come in since this one was at the door.
+            self._services.capacity.check_room(len(self._sessions) - 1)
             await session.converse()
         except Departed:
             pass
@@ -264,16 +315,19 @@ class PlugRLServer:
         except RunEnded:
             return self._ending, 0.0
         except RemoteProtocolError as error:
-            return _RESYNC, self._resync_delay(session, str(error))
+            return RESYNC, self._resync_delay(session, str(error))
         except Refusal as refusal:
-            # 1008 ends a client for good, so it is only for those that told their spaces (8.17).
+            # 1008 ends a client for good, so it is only for those that told their spaces (8.18).
             if client.declaration is None:
-                return _RESYNC, self._resync_delay(session, str(refusal))
+                return RESYNC, self._resync_delay(session, str(refusal))
             logger.warning("%s refused: %s", client, refusal)
-            return _Close(CloseCode.POLICY_VIOLATION, fit_reason(str(refusal))), 0.0
+            return Closing.refusal(str(refusal)), 0.0
+        except Full as full:
+            logger.warning("%s: sent away: %s", client, full)
+            return Closing.full(str(full)), 0.0
         except Exception:
             logger.exception("%s: unexpected error", client)
-            return _INTERNAL, 0.0
+            return INTERNAL, 0.0
         return None, 0.0
 
     def _resync_delay(self, session: Session, why: str) -> float:
@@ -313,21 +367,33 @@ class PlugRLServer:
                 if session.deadline == deadline:
                     session.deadline = None
                     logger.warning("%s: no feedback for %g s", session.client, timeout)
-                    self._close(session, _TIMEOUT)
+                    self._close(session, TIMEOUT)
 
-    def _close(self, session: Session, closing: _Close) -> None:
-        session.closing = True
-        task = asyncio.create_task(session.socket.close(*closing))
+    def _give_up(self, session: Session) -> None:
+        if not session.closing:
+            limit = self._silence_timeout
+            logger.warning("%s: no sign of life for %g s", session.client, limit)
+            self._close(session, SILENT)
+
+    def _close(self, session: Session, closing: Closing) -> None:
+        self._begin_to_close(session, closing)
+        shut = session.socket.shut(closing.code, closing.reason, self._close_timeout)
+        task = asyncio.create_task(shut)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+    def _begin_to_close(self, session: Session, closing: Closing) -> None:
+        if not session.closing:
+            self._meters.closed[closing.kind] += 1
+        session.closing = True
 
     def _on_agent_end(self, error: Exception | None) -> None:
         if error is not None:
             logger.error("the agent failed: %s: %s", type(error).__name__, error)
             self._failure = self._failure or error
-        self._end(_STOP if error is None else _INTERNAL)
+        self._end(STOP if error is None else INTERNAL)
 
-    def _end(self, ending: _Close) -> None:
+    def _end(self, ending: Closing) -> None:
         if self._ending is None:
             self._ending = ending
             self._runner.ended = True
@@ -335,14 +401,20 @@ class PlugRLServer:
             logger.info("the run ends: %s", ending.reason)
 
     async def _finish(self, servers: list[Server]) -> None:
-        for server in servers:
-            server.close(close_connections=False)
         assert self._ending is not None
         for session in self._sessions:
             self._close(session, self._ending)
-        while self._sessions:
+        if self._sessions:
             await asyncio.wait([session.task for session in self._sessions])
-        await self._runner.close()
+        # The port is kept until all is saved: a client that comes meanwhile is told how the run
+        # ended, and a new server cannot begin from files that are not complete.
+        try:
+            await self._runner.close()
+        finally:
+            for error in self.statistics.snapshot().book_errors:
+                logger.error("the books do not balance: %s", error)
+        for server in servers:
+            server.close(close_connections=False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 for server in servers:
@@ -368,35 +440,31 @@ def serve(agent: Agent, host: str = "127.0.0.1", port: int = 8000, **options: An
     return PlugRLServer(agent, host, port, **options).serve()
 
 
-def _check_options(port: int, feedback_timeout: float, *durations: float) -> None:
+def _check_options(port: int, feedback_timeout: float, max_message_bytes: int | None) -> None:
     if not 0 <= port <= 65535:
         raise UsageError(f"port: expected 0 to 65535, got {port}")
     if feedback_timeout <= 0:
         raise UsageError(f"feedback_timeout: expected seconds above 0, got {feedback_timeout}")
+    if max_message_bytes is not None and max_message_bytes < 1:
+        raise UsageError(f"max_message_bytes: expected 1 or more, or None, got {max_message_bytes}")
+
+
+def _check_durations(*durations: float) -> None:
     for seconds in durations:
         if seconds < 0:
             raise UsageError(f"a duration cannot be negative, got {seconds} s")
 
 
+def _make_metrics(
+    statistics: RunStatistics, meters: Meters, levels: Callable[[], tuple[int, int]]
+) -> Metrics | None:
+    try:
+        from plugrl_gym.server.metrics import Metrics
+    except ImportError:  # prometheus-client is an extra
+        return None
+    return Metrics(statistics.snapshot, meters, levels)
+
+
 def _overdue(session: Session, now: float) -> bool:
     late = session.deadline is not None and session.deadline <= now
     return late and not session.closing
-
-
-@contextlib.contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` at the first SIGINT or SIGTERM; the second has its default effect."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
-        return
-
-    def handle(number: int, frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        stop()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)

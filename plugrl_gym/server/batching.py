@@ -8,13 +8,15 @@ for a request is answered at once, so a single client pays nothing for batching.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy.typing as npt
 
 from plugrl_gym.server.agent import Request
+from plugrl_gym.server.meters import Meters
 
 __all__ = ["Batcher", "Departed"]
 
@@ -27,6 +29,7 @@ class Departed(Exception):
 class _Pending:
     request: Request
     answer: asyncio.Future[npt.NDArray[Any]]
+    since: float = field(default_factory=time.perf_counter)
 
 
 class Batcher:
@@ -36,6 +39,7 @@ class Batcher:
         act: Answers a batch: one array for each request.
         lock: Held by the server while the agent learns; a batch waits for it.
         wait: Longest time, in seconds, that a request waits for connections that are due.
+        meters: Told of every batch.
     """
 
     def __init__(
@@ -43,10 +47,12 @@ class Batcher:
         act: Callable[[Sequence[Request]], Sequence[npt.NDArray[Any]]],
         lock: asyncio.Lock,
         wait: float,
+        meters: Meters,
     ) -> None:
         self._act = act
         self._lock = lock
         self._wait = wait
+        self._meters = meters
         self._members: set[Hashable] = set()
         self._due: set[Hashable] = set()
         self._pending: dict[Hashable, _Pending] = {}
@@ -85,7 +91,7 @@ class Batcher:
         """
         self._due.discard(key)
         if len(self._members) == 1 and not self._lock.locked():
-            return self._act([request])[0]
+            return self._measured([request], [time.perf_counter()])[0]
         loop = asyncio.get_running_loop()
         if not self._pending:
             self._deadline = loop.time() + self._wait
@@ -144,7 +150,9 @@ class Batcher:
         if not batch:
             return
         try:
-            actions = self._act([pending.request for pending in batch])
+            actions = self._measured(
+                [pending.request for pending in batch], [pending.since for pending in batch]
+            )
         except Exception as error:
             for pending in batch:
                 if not pending.answer.done():
@@ -153,3 +161,11 @@ class Batcher:
         for pending, action in zip(batch, actions, strict=True):
             if not pending.answer.done():
                 pending.answer.set_result(action)
+
+    def _measured(
+        self, requests: Sequence[Request], since: Sequence[float]
+    ) -> Sequence[npt.NDArray[Any]]:
+        began = time.perf_counter()
+        actions = self._act(requests)
+        self._meters.batch(requests, since, began, time.perf_counter())
+        return actions

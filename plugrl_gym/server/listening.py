@@ -1,4 +1,4 @@
-"""Sockets, addresses and plain HTTP: what happens before a WebSocket is open (SPEC 2)."""
+"""Sockets and addresses: what happens before a request is read (SPEC 2)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Any, Final
 
 from websockets.asyncio.server import Server, ServerConnection, serve
-from websockets.http11 import Request, Response
 
 from plugrl_gym.errors import UsageError
+from plugrl_gym.protocol.credentials import hide_key
 
-__all__ = ["answer_http", "client_urls", "keep_alive", "listen", "quiet_logger"]
+__all__ = ["client_urls", "keep_alive", "listen", "quiet_logger"]
 
 _BOTH: Final = {
     "localhost": ("127.0.0.1", "::1"),
@@ -28,7 +27,7 @@ _NO_SUCH_ADDRESS: Final = frozenset(
 )
 _ATTEMPTS: Final = 10
 
-# A dead peer is noticed after a minute: 30 s of silence and three probes (SPEC 2.14).
+# A dead peer is noticed after a minute: 30 s of silence and three probes (SPEC 2.15).
 _KEEPALIVE: Final = (
     ("TCP_KEEPIDLE", 30),
     ("TCP_KEEPALIVE", 30),  # macOS' name for TCP_KEEPIDLE
@@ -112,18 +111,18 @@ def _explain(error: OSError, host: str, port: int) -> str:
     )
 
 
-def client_urls(host: str, port: int) -> list[str]:
+def client_urls(host: str, port: int, scheme: str = "ws") -> list[str]:
     """The addresses under which a client may reach ``host``, likeliest first.
 
     For 0.0.0.0 and :: these are the loopback address and the one of the default route.
     """
     if host not in _EVERYWHERE:
-        return [f"ws://{_bracketed(host)}:{port}"]
+        return [f"{scheme}://{_bracketed(host)}:{port}"]
     hosts: list[str] = []
     for wildcard in _BOTH.get(host, (host,)):
         family = socket.AF_INET6 if ":" in wildcard else socket.AF_INET
         hosts += ["::1" if family == socket.AF_INET6 else "127.0.0.1", *_outward(family)]
-    return [f"ws://{_bracketed(name)}:{port}" for name in dict.fromkeys(hosts)]
+    return [f"{scheme}://{_bracketed(name)}:{port}" for name in dict.fromkeys(hosts)]
 
 
 def _bracketed(host: str) -> str:
@@ -142,7 +141,7 @@ def _outward(family: socket.AddressFamily) -> list[str]:
 
 
 def keep_alive(connection: ServerConnection) -> None:
-    """Let the kernel find a dead peer, for WebSocket pings may not (SPEC 2.14)."""
+    """Let the kernel find a dead peer, for WebSocket pings may not (SPEC 2.15)."""
     sock = connection.transport.get_extra_info("socket")
     if sock is None:
         return
@@ -152,22 +151,6 @@ def keep_alive(connection: ServerConnection) -> None:
         for name, value in _KEEPALIVE:
             if hasattr(socket, name):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def answer_http(connection: ServerConnection, request: Request, url: str) -> Response | None:
-    """The answer to a browser or ``curl``; None for a WebSocket handshake."""
-    if "websocket" in ",".join(request.headers.get_all("Upgrade")).lower():
-        return None
-    host = next(iter(request.headers.get_all("Host")), None)
-    text = (
-        "This is a PlugRL server. It speaks the PlugRL protocol over WebSocket; point a client "
-        f"at {f'ws://{host}' if host else url}\n"
-    )
-    if request.path.partition("?")[0] != "/":
-        return connection.respond(HTTPStatus.NOT_FOUND, f"Nothing is here. {text}")
-    response = connection.respond(HTTPStatus.UPGRADE_REQUIRED, text)
-    response.headers["Upgrade"] = "websocket"
-    return response
 
 
 class _OneLine(logging.Filter):
@@ -184,4 +167,5 @@ class _OneLine(logging.Filter):
 
 
 quiet_logger = logging.getLogger("plugrl_gym.server.websocket")
+quiet_logger.addFilter(hide_key)
 quiet_logger.addFilter(_OneLine())

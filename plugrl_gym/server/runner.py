@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata as distribution
@@ -13,9 +14,10 @@ from typing import Any, Final
 
 import numpy.typing as npt
 
-from plugrl_gym.errors import LocalProtocolError, RemoteProtocolError
+from plugrl_gym.errors import LocalProtocolError, RemoteProtocolError, RunFailed
 from plugrl_gym.protocol import PROTOCOL_VERSION, Feedback, Infer, Metadata
 from plugrl_gym.server.agent import Agent, Client, Refusal, Request
+from plugrl_gym.server.books import FAILED, RUN_OVER, UNFIT
 from plugrl_gym.server.statistics import ClientBook, RunStatistics
 
 __all__ = ["SERVER_NAME", "AgentRunner", "RunEnded", "server_version"]
@@ -68,6 +70,8 @@ class AgentRunner:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plugrl-learn")
         self._learning_since: float | None = None
         self._learned = 0.0
+        self._aside: asyncio.Task[None] | None = None
+        self._has_learned = asyncio.Event()
         self.refresh()
 
     def refresh(self) -> None:
@@ -106,7 +110,12 @@ class AgentRunner:
         """
         async with self.lock:
             self._check()
-            return self.agent.prepare(client, infer)
+            try:
+                prepared = self.agent.prepare(client, infer)
+            except RunFailed as error:
+                raise self.fail(error) from None
+            self.end_if_finished()
+            return prepared
 
     def act(self, requests: Sequence[Request]) -> list[npt.NDArray[Any]]:
         """See :meth:`Agent.act`; the caller has made sure that ``lock`` is free or its own.
@@ -129,14 +138,16 @@ class AgentRunner:
         """Hand a feedback over, and learn where it completes what the agent learns from.
 
         Raises:
-            RemoteProtocolError: The observation does not fit; nothing was counted in ``book``.
+            RemoteProtocolError: The observation does not fit; ``book`` has its rows as discarded.
             RunEnded: The run is over; by this feedback, where it was the last.
         """
         async with self.lock:
-            self._check()
+            if self.ended:
+                book.left_out(feedback, RUN_OVER)
+                raise RunEnded
             try:
-                self.agent.feedback(client, feedback)
-                book.fed_back(feedback)
+                book.fed_back(feedback, self._hand(client, feedback, book))
+                self._learn_aside()
                 while self.agent.learning_due and not self.ended:
                     await self._learn()
                     if self.agent.finished:
@@ -147,29 +158,76 @@ class AgentRunner:
                 raise self.fail(error) from None
             self.end_if_finished()
 
+    def _hand(
+        self, client: Client, feedback: Feedback, book: ClientBook
+    ) -> Mapping[str, int] | None:
+        try:
+            return self.agent.feedback(client, feedback)
+        except BaseException as error:
+            book.left_out(feedback, UNFIT if isinstance(error, RemoteProtocolError) else FAILED)
+            raise
+
     async def _learn(self) -> None:
-        began = self._learning_since = time.monotonic()
+        """Learn once while everything else waits."""
+        if self._aside is not None:
+            await self._has_learned.wait()
+            return
+        self._learning_since = time.monotonic()
+        try:
+            await self._call_learn()
+        finally:
+            self._learned += time.monotonic() - self._learning_since
+            self._learning_since = None
+
+    async def _call_learn(self) -> None:
+        began = time.monotonic()
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self.agent.learn)
         finally:
-            seconds = time.monotonic() - began
-            self._learned += seconds
-            self._learning_since = None
-            self._statistics.learned(seconds)
+            self._statistics.learned(time.monotonic() - began)
+
+    def _learn_aside(self) -> None:
+        """Begin to learn while clients are served, if the agent wants to and has not begun."""
+        if self._aside is None and self.agent.learning_wanted:
+            self._aside = asyncio.get_running_loop().create_task(self._go_on_learning())
+
+    async def _go_on_learning(self) -> None:
+        try:
+            while self.agent.learning_wanted and not self.ended:
+                await self._call_learn()
+                self._wake_waiting()
+                with contextlib.suppress(RunEnded):
+                    self.end_if_finished()
+        except Exception as error:
+            self.fail(error)
+        finally:
+            self._aside = None
+            self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
+        self._has_learned.set()
+        self._has_learned = asyncio.Event()
 
     async def leave(self, client: Client) -> None:
-        """See :meth:`Agent.leave`; a departure ends no run, so an error there is only logged."""
+        """See :meth:`Agent.leave`; an error there is only logged."""
         async with self.lock:
             try:
                 self.agent.leave(client)
             except Exception:
                 logger.exception("%s: the agent failed to let it go", client)
+            with contextlib.suppress(RunEnded):
+                self.end_if_finished()
 
     async def close(self) -> None:
         """Wait for learning to end, then let the agent save what it keeps."""
+        if self._aside is not None:
+            await self._aside
         async with self.lock:
             self._thread.shutdown()
-            self.agent.close()
+            try:
+                self.agent.close()
+            finally:
+                self._statistics.audit(self.agent.rows_stored)
 
     def fail(self, error: Exception) -> RunEnded:
         """The agent failed, and with it the run (SPEC 8.12)."""

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy.typing as npt
-from websockets.asyncio.server import ServerConnection
 
 from plugrl_gym.errors import LocalProtocolError
 from plugrl_gym.protocol import Infer, ReceivedFeedback, ServerProtocol
 from plugrl_gym.server.agent import Client, Request
 from plugrl_gym.server.batching import Batcher, Departed
+from plugrl_gym.server.capacity import Capacity
+from plugrl_gym.server.link import Link
+from plugrl_gym.server.meters import Meters
 from plugrl_gym.server.patience import Patience
 from plugrl_gym.server.runner import AgentRunner
 from plugrl_gym.server.statistics import ClientBook, RunStatistics
@@ -57,6 +59,8 @@ class Services:
     statistics: RunStatistics
     warnings: Warnings
     patience: Patience
+    capacity: Capacity
+    meters: Meters
     feedback_timeout: float
 
 
@@ -73,7 +77,7 @@ class Session:
         watch: Ends when the connection has.
     """
 
-    def __init__(self, socket: ServerConnection, number: int, services: Services) -> None:
+    def __init__(self, socket: Link, number: int, services: Services) -> None:
         address = socket.remote_address
         self.host: str = address[0] if isinstance(address, tuple) else str(address)
         port = f":{address[1]}" if isinstance(address, tuple) else ""
@@ -92,6 +96,9 @@ class Session:
         self._services = services
         self._book: ClientBook | None = None
         self._proven = False
+        self._envs: set[int] = set()
+        self._claimed = 0
+        self._acted_at = 0.0
 
     async def converse(self) -> None:
         """Talk until the connection ends.
@@ -100,7 +107,8 @@ class Session:
             ConnectionClosed: The client left, or was lost.
             Departed: The same, found while its request waited; or this end is closing.
             RemoteProtocolError: The client broke the protocol.
-            Refusal: The agent cannot serve it.
+            Refusal: The agent, or a server of this size, cannot serve it.
+            Full: There is no room for its envs now.
             RunEnded: The run is over.
         """
         runner, batcher = self._services.runner, self._services.batcher
@@ -115,11 +123,14 @@ class Session:
                 await self._answer(message)
             else:
                 self.deadline = None
+                self._services.meters.execution.observe(time.perf_counter() - self._acted_at)
                 await self._take(message)
                 batcher.expect(self)
 
     async def _answer(self, infer: Infer) -> None:
         services, client = self._services, self.client
+        arrived = time.perf_counter()
+        self._find_room(infer)
         book = self._book or await self._join()
         prepared = await services.runner.prepare(client, infer)
         book.asked(infer)
@@ -128,14 +139,23 @@ class Session:
         book.acted(infer.env_indices, len(action))
         self.deadline = services.runner.clock() + services.feedback_timeout
         await self.socket.send(frame)
+        self._acted_at = time.perf_counter()
+        services.meters.answer.observe(self._acted_at - arrived)
+
+    def _find_room(self, infer: Infer) -> None:
+        self._envs.update(infer.env_indices.tolist())
+        declared = self.client.declaration = self._protocol.declaration
+        envs = max(len(self._envs), 0 if declared is None else declared.num_envs)
+        if envs > self._claimed:
+            self._services.capacity.claim(self, envs)
+            self._claimed = envs
 
     async def _join(self) -> ClientBook:
         client, services = self.client, self._services
-        client.declaration = self._protocol.declaration
         await services.runner.join(client)
         self.joined = True
         services.runner.end_if_finished()
-        self._book = services.statistics.enter(client.learning)
+        self._book = services.statistics.enter(client.learning, client.number)
         declared = client.declaration
         logger.info(
             "%s joined: %s",
@@ -157,8 +177,8 @@ class Session:
     async def _take(self, received: ReceivedFeedback) -> None:
         book = self._book
         assert book is not None  # a feedback is only legal after an action (SPEC 5)
+        book.received(received)
         if received.stale or received.non_finite:
-            book.dropped(received)
             self._report(received)
         feedback = received.feedback
         if feedback is not None:
@@ -172,19 +192,21 @@ class Session:
         if received.stale:
             envs = ", ".join(map(str, received.stale[:16]))
             warn("stale", f"{self.client}: dropped feedback of envs {envs}: they hold no action")
-        for env, place in received.non_finite[:1]:
+        for row in received.non_finite[:1]:
+            more = len(received.non_finite) - 1
             warn(
                 "non-finite",
-                f"{self.client}: dropped a chunk of env {env}: {place} is not finite "
-                f"(rows of this message: {len(received.non_finite)})",
+                f"{self.client}: dropped the chunk of env {row.env}, step {row.step_id}: "
+                f"{row.place} is not finite{f' (and {more} more)' if more else ''}",
             )
 
     def release(self) -> int:
-        """Close the book.
+        """Close the book, and make room for others.
 
         Returns:
             The number of chunks that were given and not fed back.
         """
+        self._services.capacity.leave(self)
         abandoned = len(self._protocol.holding)
         if self._book is not None:
             self._book.leave(abandoned)

@@ -1,14 +1,15 @@
 """What a run has done so far, for progress lines and ``result.json``.
 
 Only envs of clients that are learned from count (``mode: "train"``); episodes of evaluating
-clients are kept apart.
+clients are kept apart. The ledger (:mod:`~plugrl_gym.server.books`) has all clients.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,10 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from plugrl_gym.protocol import Feedback, Infer, ReceivedFeedback
+from plugrl_gym.server.books import FAILED, NON_FINITE, RUN_OVER, STALE, UNFIT, Books
 
 __all__ = ["ClientBook", "RunSnapshot", "RunStatistics"]
 
 WINDOW: Final = 100
+_MOST_ERRORS: Final = 20
+_NOT_THE_AGENTS: Final = (STALE, NON_FINITE, UNFIT, RUN_OVER, FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,9 @@ class RunSnapshot:
             saw only a part, after a reconnect or a dropped row, is counted but has no return
             here unless the client sent it.
         lengths: Their lengths in env steps.
-        transitions: Feedback rows that the agent took.
-        stale: Rows dropped because their env held no action (SPEC 6.5.25).
-        non_finite: Rows dropped because of a NaN or an infinity (SPEC 6.5.24).
-        abandoned: Chunks given to envs whose connection ended before their feedback.
+        books: The ledger of all connections, open and ended.
+        connections: Client number -> the ledger of its connection, of those that are open.
+        book_errors: Accounts that do not balance, one sentence each; empty where all do.
         learning_seconds: Time in ``Agent.learn``.
         steps_per_second: ``env_steps`` over the time since the first action; 0 before it.
         evaluation_steps: As ``env_steps``, of clients with ``mode: "eval"``.
@@ -57,10 +60,9 @@ class RunSnapshot:
     episodes: int
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
-    transitions: int
-    stale: int
-    non_finite: int
-    abandoned: int
+    books: Books
+    connections: Mapping[int, Books]
+    book_errors: tuple[str, ...]
     learning_seconds: float
     steps_per_second: float
     evaluation_steps: int = 0
@@ -76,6 +78,27 @@ class RunSnapshot:
     def mean_length(self) -> float | None:
         """Mean of ``lengths``, in env steps; None before the first episode's end."""
         return float(np.mean(self.lengths)) if self.lengths else None
+
+    @property
+    def transitions(self) -> int:
+        """Feedback rows that the agent took, whether it kept them or not."""
+        never_taken = sum(self.books.rows_discarded[reason] for reason in _NOT_THE_AGENTS)
+        return self.books.rows_received - self.books.rows_waiting - never_taken
+
+    @property
+    def stale(self) -> int:
+        """Rows dropped because their env held no action (SPEC 6.5.25)."""
+        return self.books.rows_discarded[STALE]
+
+    @property
+    def non_finite(self) -> int:
+        """Rows dropped because of a NaN or an infinity (SPEC 6.5.24)."""
+        return self.books.rows_discarded[NON_FINITE]
+
+    @property
+    def abandoned(self) -> int:
+        """Chunks given to envs whose connection ended before their feedback."""
+        return self.books.chunks_abandoned
 
     @property
     def dropped(self) -> int:
@@ -98,8 +121,10 @@ class RunStatistics:
         self._lock = threading.Lock()
         self._training = _Tally()
         self._evaluation = _Tally()
-        self._clients = self._clients_seen = 0
-        self._transitions = self._stale = self._non_finite = self._abandoned = 0
+        self._clients_seen = 0
+        self._open: dict[int, ClientBook] = {}
+        self._ended = Books()
+        self._errors: list[str] = []
         self._learned = 0.0
         self._started_at = time.time()
         self._started = time.monotonic()
@@ -110,12 +135,40 @@ class RunStatistics:
         with self._lock:
             self._started_at, self._started = time.time(), time.monotonic()
 
-    def enter(self, learning: bool) -> ClientBook:
-        """A client joined; False for one with ``mode: "eval"``."""
+    def enter(self, learning: bool, number: int | None = None) -> ClientBook:
+        """A client joined.
+
+        Args:
+            learning: False for one with ``mode: "eval"``.
+            number: Of its connection; None for the next.
+        """
         with self._lock:
-            self._clients += 1
             self._clients_seen += 1
-        return ClientBook(self, self._training if learning else self._evaluation)
+            number = self._clients_seen if number is None else number
+            book = ClientBook(self, number, self._training if learning else self._evaluation)
+            self._open[number] = book
+        return book
+
+    def audit(self, stored: int | None) -> None:
+        """Hold the agent's own count of rows that it kept against the ledger's, at the end.
+
+        Args:
+            stored: See :attr:`~plugrl_gym.server.agent.Agent.rows_stored`.
+        """
+        with self._lock:
+            kept = self._total().rows_stored
+            if stored is not None and stored != kept:
+                self._err(f"rows stored {kept} is not the agent's own count {stored}")
+
+    def _total(self) -> Books:
+        total = Books()
+        for books in (self._ended, *(book.books for book in self._open.values())):
+            total.add(books)
+        return total
+
+    def _err(self, error: str) -> None:
+        if len(self._errors) < _MOST_ERRORS:
+            self._errors.append(error)
 
     def learned(self, seconds: float) -> None:
         """One call of ``Agent.learn`` took ``seconds``."""
@@ -128,19 +181,19 @@ class RunStatistics:
         with self._lock:
             acting = 0.0 if self._acting_since is None else now - self._acting_since
             training, evaluation = self._training, self._evaluation
+            books = self._total()
             return RunSnapshot(
                 started=self._started_at,
                 seconds=now - self._started,
-                clients=self._clients,
+                clients=len(self._open),
                 clients_seen=self._clients_seen,
                 env_steps=training.steps,
                 episodes=training.episodes,
                 returns=tuple(training.returns),
                 lengths=tuple(training.lengths),
-                transitions=self._transitions,
-                stale=self._stale,
-                non_finite=self._non_finite,
-                abandoned=self._abandoned,
+                books=books,
+                connections={n: book.books.copy() for n, book in self._open.items()},
+                book_errors=(*self._errors, *books.errors()),
                 learning_seconds=self._learned,
                 steps_per_second=training.steps / acting if acting > 0 else 0.0,
                 evaluation_steps=evaluation.steps,
@@ -159,10 +212,18 @@ class _Episode:
 
 
 class ClientBook:
-    """The statistics of one connection's envs; obtained from :meth:`RunStatistics.enter`."""
+    """The statistics of one connection's envs; obtained from :meth:`RunStatistics.enter`.
 
-    def __init__(self, run: RunStatistics, tally: _Tally) -> None:
+    Attributes:
+        books: The ledger of this connection.
+        holding: Envs with a chunk that no row has answered.
+    """
+
+    def __init__(self, run: RunStatistics, number: int, tally: _Tally) -> None:
+        self.books = Books()
+        self.holding: set[int] = set()
         self._run = run
+        self._number = number
         self._tally = tally
         self._horizons: dict[int, int] = {}
         self._episodes: dict[int, _Episode] = {}
@@ -181,31 +242,58 @@ class ClientBook:
 
     def acted(self, envs: npt.NDArray[np.int64], horizon: int) -> None:
         """Chunks of ``horizon`` steps went out to ``envs`` int64 [n]."""
-        self._horizons.update(dict.fromkeys(envs.tolist(), horizon))
-        if self._run._acting_since is None:
-            self._run._acting_since = time.monotonic()
-
-    def dropped(self, received: ReceivedFeedback) -> None:
-        """Rows were left out of a feedback."""
-        for env in (*received.stale, *(env for env, _ in received.non_finite)):
-            self._episodes.setdefault(env, _Episode()).whole = False
+        given = envs.tolist()
+        self._horizons.update(dict.fromkeys(given, horizon))
         with self._run._lock:
-            self._run._stale += len(received.stale)
-            self._run._non_finite += len(received.non_finite)
+            self.books.chunks_given += len(given)
+            # An env that asks again gives up the chunk that it holds.
+            self.books.chunks_abandoned += len(self.holding.intersection(given))
+            self._hold(self.holding.union(given))
+            if self._run._acting_since is None:
+                self._run._acting_since = time.monotonic()
 
-    def fed_back(self, feedback: Feedback) -> None:
-        """The agent took a feedback of m rows."""
+    def received(self, received: ReceivedFeedback) -> None:
+        """A feedback came; rows may have been left out of it."""
+        left_out = Counter({STALE: len(received.stale), NON_FINITE: len(received.non_finite)})
+        faulty = [row.env for row in received.non_finite]
+        for env in (*received.stale, *faulty):
+            self._episodes.setdefault(env, _Episode()).whole = False
+        feedback = received.feedback
+        envs = [] if feedback is None else feedback.env_indices.tolist()
+        answered = received.rows - len(received.stale)
+        with self._run._lock:
+            self._hold(self.holding.difference(envs, faulty))
+            self.books.receive(received.rows, answered, +left_out)
+            self.books.rows_waiting = len(envs)
+            if feedback is not None:
+                self.books.env_steps += sum(self._steps(feedback))
+
+    def _hold(self, envs: set[int]) -> None:
+        self.holding = envs
+        self.books.chunks_open = len(envs)
+
+    def _steps(self, feedback: Feedback) -> list[int]:
+        """Env steps of each row."""
+        if feedback.chunk_steps is not None:
+            steps: list[int] = feedback.chunk_steps.steps.tolist()
+            return steps
+        return [self._horizons[env] for env in feedback.env_indices.tolist()]
+
+    def left_out(self, feedback: Feedback, reason: str) -> None:
+        """The agent did not take a feedback that was received."""
+        with self._run._lock:
+            self.books.rows_waiting = 0
+            self.books.rows_discarded[reason] += len(feedback.env_indices)
+
+    def fed_back(self, feedback: Feedback, not_kept: Mapping[str, int] | None = None) -> None:
+        """The agent took a feedback of m rows, and kept all but ``not_kept``, by reason."""
         envs = feedback.env_indices.tolist()
-        chunk_steps = feedback.chunk_steps
-        steps: list[int] = (
-            [self._horizons[env] for env in envs]
-            if chunk_steps is None
-            else chunk_steps.steps.tolist()
-        )
+        steps = self._steps(feedback)
         ended = feedback.ended
         sent = _sent_statistics(feedback) if ended.any() else {}
         with self._run._lock:
-            self._run._transitions += len(envs)
+            self.books.rows_waiting = 0
+            self.books.keep(len(envs), not_kept or {})
             self._tally.steps += sum(steps)
             for row, (env, k, reward, done) in enumerate(
                 zip(envs, steps, feedback.rewards.tolist(), ended.tolist(), strict=True)
@@ -229,8 +317,12 @@ class ClientBook:
     def leave(self, abandoned: int) -> None:
         """The connection ended, and with it ``abandoned`` chunks that were not fed back."""
         with self._run._lock:
-            self._run._clients -= 1
-            self._run._abandoned += abandoned
+            self.books.chunks_abandoned += abandoned
+            self._hold(set())
+            for error in self.books.errors(closed=True):
+                self._run._err(f"client {self._number}: {error}")
+            self._run._ended.add(self.books)
+            del self._run._open[self._number]
 
 
 def _sent_statistics(feedback: Feedback) -> dict[int, tuple[float, int]]:

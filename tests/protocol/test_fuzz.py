@@ -28,7 +28,7 @@ from plugrl_gym.protocol.messages import read_message
 from plugrl_gym.spaces import ActionLayout, ObservationLayout, build_space
 from tests.support.fuzzing import fuzz, junk, mutated, spliced
 from tests.support.golden import golden, spec_golden
-from tests.support.messages import connect, feedback, infer, same
+from tests.support.messages import acting, connect, feedback, infer, same
 
 FRAMES = {**golden("messages"), **{k: v for k, v in spec_golden().items() if "-" not in k}}
 BY_KIND = {
@@ -161,10 +161,37 @@ def test_reader_survives_every_single_byte_changed(name: str) -> None:
             read(frame[:place] + bytes([value]) + frame[place + 1 :], kind)
 
 
+@pytest.mark.parametrize("name", golden("hostile"))
+def test_hostile_frame_is_refused(name: str) -> None:
+    frame = golden("hostile")[name]
+    with pytest.raises(RemoteProtocolError) as refused:
+        decode(frame)
+    checked(refused.value)
+    exchange(frame)
+
+
+def test_client_outcome_is_typed_for_every_prefix() -> None:
+    for frame in BY_KIND[MessageType.METADATA]:
+        for length in range(len(frame)):
+            with pytest.raises(RemoteProtocolError):
+                ClientProtocol().receive_metadata(frame[:length])
+    client, server = connect()
+    server.receive(client.send_infer(infer([0, 3])))
+    for frame in BY_KIND[MessageType.ACTION]:
+        for length in range(len(frame)):
+            with pytest.raises(RemoteProtocolError):
+                client.receive_action(frame[:length])
+
+
 def test_server_outcome_is_typed_for_every_prefix() -> None:
     _, server = connect()
     assert isinstance(server, ServerProtocol)
     for frame in BY_KIND[MessageType.INFER]:
+        for length in range(len(frame)):
+            with pytest.raises(RemoteProtocolError):
+                server.receive(frame[:length])
+    _, server = acting([0, 3])
+    for frame in BY_KIND[MessageType.FEEDBACK]:
         for length in range(len(frame)):
             with pytest.raises(RemoteProtocolError):
                 server.receive(frame[:length])

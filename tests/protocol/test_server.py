@@ -127,7 +127,7 @@ def test_server_drops_non_finite_rows_and_keeps_the_others(value: float) -> None
     states[1, 1] = value
     rewards = np.array([value, 1, 2, 3], np.float32)
     got = take(server, feedback(range(4), observation=observation(4, x=states), rewards=rewards))
-    assert got.non_finite == ((1, "states.x"), (0, "rewards"))
+    assert got.non_finite == ((1, 0, "states.x"), (0, 0, "rewards"))
     assert got.feedback is not None
     assert got.feedback.env_indices.tolist() == [2, 3]
     assert got.feedback.rewards.tolist() == [2, 3]
@@ -144,7 +144,7 @@ def test_server_drops_rows_with_non_finite_step_rewards_and_actions() -> None:
             executed=ExecutedActions(np.array([[[0], [np.inf], [0]]]), np.zeros(3, bool)),
         ),
     )
-    assert got.non_finite == ((0, "step_rewards"), (1, "actions"))
+    assert got.non_finite == ((0, 0, "step_rewards"), (1, 0, "actions"))
     assert got.feedback is not None
     assert got.feedback.env_indices.tolist() == [2]
     assert got.feedback.chunk_steps is not None
@@ -156,7 +156,7 @@ def test_server_drops_row_whose_float64_step_reward_is_too_large_for_float32() -
     wire = feedback().to_wire()
     wire.update(steps=np.ones(2, int), step_rewards=np.array([[1e300, 1.0]]))
     got = take(server, wire)
-    assert got.non_finite == ((0, "step_rewards"),)
+    assert got.non_finite == ((0, 0, "step_rewards"),)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -12,6 +12,7 @@ import pytest
 
 from plugrl_gym.server import Client, Request
 from plugrl_gym.server.batching import Batcher, Departed
+from plugrl_gym.server.meters import Meters
 from tests.support.raw_client import infer_of, raw_client
 from tests.support.serving import FakeAgent, running
 
@@ -25,7 +26,8 @@ class Bench:
         self.calls: list[list[int]] = []
         self.error: Exception | None = None
         self.lock = asyncio.Lock()
-        self.batcher = Batcher(self._act, self.lock, wait)
+        self.meters = Meters()
+        self.batcher = Batcher(self._act, self.lock, wait, self.meters)
 
     def _act(self, requests: Sequence[Request]) -> list[np.ndarray[Any, Any]]:
         if self.error is not None:

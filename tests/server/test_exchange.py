@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -103,12 +105,14 @@ def test_row_that_is_not_finite_is_dropped_and_the_rest_counts(
         client.infer(0, 1)
         observation = states(2)
         observation.states["obs"][1, 0] = np.nan
-        client.say(feedback_of(0, 1, observation=observation))
+        feedback = feedback_of(0, 1, observation=observation)
+        client.say(replace(feedback, step_ids=np.array([0, 7])))
         client.infer(5)
         snapshot = run.server.statistics.snapshot()
     assert [f.env_indices.tolist() for _, f in agent.fed_back] == [[0]]
     assert (snapshot.transitions, snapshot.non_finite) == (1, 1)
-    assert "dropped a chunk of env 1" in caplog.text
+    assert "client 1 (127.0.0.1:" in caplog.text
+    assert "dropped the chunk of env 1, step 7: states.obs is not finite" in caplog.text
 
 
 def test_declaration_reaches_the_agent() -> None:

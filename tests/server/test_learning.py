@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from plugrl_gym.protocol.close import REASON_SHUTDOWN
+from plugrl_gym.protocol.close import REASON_SHUTDOWN, REASON_STOP
 from tests.support.raw_client import raw_client
 from tests.support.serving import FakeAgent, running
 
@@ -105,3 +107,44 @@ def test_what_the_last_feedback_completed_is_learned_from(stop_after: int) -> No
             client.exchange(0)
         assert run.ended() is True
     assert agent.learned == stop_after
+
+
+class Lingering(FakeAgent):
+    """Once two rows have come, its run is over when somebody asks again, or leaves."""
+
+    over = False
+
+    def prepare(self, client: Any, infer: Any) -> Any:
+        self.over = self.rows >= 2
+        return super().prepare(client, infer)
+
+    def leave(self, client: Any) -> None:
+        super().leave(client)
+        self.over = self.rows >= 2
+
+    @property
+    def finished(self) -> bool:
+        return self.over
+
+
+def test_a_run_may_end_where_a_further_action_is_asked_for() -> None:
+    agent = Lingering()
+    with running(agent) as run, raw_client(run.url) as client:
+        client.exchange(0)
+        client.exchange(0)
+        agent.wait_for_rows(2)
+        client.ask(0)
+        assert client.closed() == (1001, REASON_STOP)
+        assert run.ended() is True
+    assert agent.batches == [[1], [1]]
+
+
+def test_a_run_may_end_where_a_client_leaves() -> None:
+    agent = Lingering()
+    with running(agent) as run:
+        with raw_client(run.url) as client:
+            client.exchange(0)
+        with raw_client(run.url) as client:
+            client.exchange(0)
+        assert run.ended() is True
+    assert agent.closed == 1

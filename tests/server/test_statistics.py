@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from plugrl_gym.protocol import ReceivedFeedback
+from plugrl_gym.protocol.server import BadRow
 from plugrl_gym.server import RunStatistics
 from plugrl_gym.server.statistics import ClientBook
 from tests.support.raw_client import feedback_of, infer_of
@@ -24,7 +25,9 @@ class Envs:
     def exchange(self, *envs: int, step_ids: Sequence[int] | None = None, **fields: Any) -> None:
         self.book.asked(infer_of(*envs, step_ids=step_ids))
         self.book.acted(np.array(envs), self.horizon)
-        self.book.fed_back(feedback_of(*envs, **fields))
+        feedback = feedback_of(*envs, **fields)
+        self.book.received(ReceivedFeedback(feedback, len(envs)))
+        self.book.fed_back(feedback)
 
 
 @pytest.fixture
@@ -101,7 +104,7 @@ def test_episode_that_began_on_another_connection_has_no_return_of_its_own(
 def test_dropped_row_leaves_no_wrong_return(run: RunStatistics) -> None:
     envs = Envs(run)
     envs.exchange(0, 1)
-    envs.book.dropped(ReceivedFeedback(None, stale=(7,), non_finite=((0, "rewards"),)))
+    envs.book.received(ReceivedFeedback(None, 2, stale=(7,), non_finite=(BadRow(0, 1, "rewards"),)))
     envs.exchange(0, 1, step_ids=[2, 2], terminated=[True, True])
     now = run.snapshot()
     assert now.returns == (2.0,)

@@ -1,0 +1,96 @@
+"""A server's WebSocket connection that a peer can neither fill nor keep open by silence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from websockets.asyncio.server import ServerConnection
+from websockets.protocol import OPEN
+
+__all__ = ["Link", "watch_silence"]
+
+# So many looks in a row must find nothing: one alone may come right after the loop was busy.
+_LOOKS: Final = 5
+_MARGIN: Final = 0.5
+# How TLS begins (RFC 8446, 5.1: handshake, version 3.x), and what OpenSSL calls plain text.
+_TLS_HELLO: Final = b"\x16\x03"
+_NO_TLS: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
+    b"This port speaks no TLS: use ws:// or http://\n"
+)
+
+
+class Link(ServerConnection):
+    """Notes signs of life, and reads nothing from a peer that does not read.
+
+    Attributes:
+        heard: Set when bytes arrive, be they a part of a long message or a pong.
+    """
+
+    heard = True
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = True
+        if self.request is None and data.startswith(_TLS_HELLO):
+            # The other end would take silence for a network that failed.
+            self.transport.write(_NO_TLS)
+            self.transport.close()
+            return
+        super().data_received(data)
+
+    def probe(self) -> None:
+        """Send a ping, and wait for nothing."""
+        if self.protocol.state is OPEN:
+            self.protocol.send_ping(b"")
+            self.send_data()
+
+    async def shut(self, code: int, reason: str, patience: float) -> None:
+        """Close within about ``patience`` seconds, whether or not the peer reads."""
+        try:
+            # The library's own limit begins only once what was sent before has been taken.
+            async with asyncio.timeout(patience + _MARGIN):
+                await self.close(code, reason)
+        except TimeoutError:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly: what it sends would only bring more to be written to it."""
+        super().pause_writing()
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.recv_messages.paused:  # unless frames wait to be taken, too
+            self.transport.resume_reading()
+
+
+async def watch_silence(
+    sessions: Callable[[], Iterable[Any]], limit: float, give_up: Callable[[Any], None]
+) -> None:
+    """Give up connections that show no sign of life, not even a pong; runs until cancelled.
+
+    A process that was stopped, or a machine behind a proxy, can be gone while TCP is content.
+    A vanished machine is usually found first by TCP's own keepalive, which works only while no
+    ping is on its way: therefore the first look that finds nothing does not send one.
+
+    Args:
+        sessions: The present ones; each has a ``socket``, which is a :class:`Link`.
+        limit: Seconds of silence, of which up to a fifth is added.
+        give_up: Called with a session whose peer is gone.
+    """
+    silent: dict[Any, int] = {}
+    while True:
+        await asyncio.sleep(limit / _LOOKS)
+        present = set(sessions())
+        silent = {s: looks for s, looks in silent.items() if s in present and not s.socket.heard}
+        for session in present:
+            if session.socket.heard:
+                session.socket.heard = False
+                continue
+            looks = silent[session] = silent.get(session, 0) + 1
+            if looks >= _LOOKS:
+                give_up(session)
+            elif looks > 1:
+                session.socket.probe()
