@@ -13,6 +13,7 @@
     │   ├── ReplyTimeout        a connected server went silent
     │   └── ConnectionLost      an open connection broke
     ├── ServerRefused           the server said no, in a sentence; coming back would not help
+    ├── RunFailed               a server's run cannot go on; what it has saved is intact
     └── RunFinished             the server ended the run; nothing is wrong
 
 The message of each names the place, what was expected and what came.
@@ -29,6 +30,7 @@ __all__ = [
     "ProtocolError",
     "RemoteProtocolError",
     "ReplyTimeout",
+    "RunFailed",
     "RunFinished",
     "ServerRefused",
     "UnsupportedSpace",
@@ -69,15 +71,28 @@ class ConnectTimeout(ConnectionFailed):
 
 
 class ReplyTimeout(ConnectionFailed):
-    """A connected server neither answered nor showed a sign of life in time."""
+    """A connected server did not answer in time."""
 
 
 class ConnectionLost(ConnectionFailed):
-    """An open connection ended without the server ending the run."""
+    """An open connection ended without the server ending the run.
+
+    Args:
+        message: For people.
+        why: For the books, in two words or three.
+    """
+
+    def __init__(self, message: str, why: str = "connection lost") -> None:
+        super().__init__(message)
+        self.why = why
 
 
 class ServerRefused(PlugRLError):
     """The server refused this client (SPEC 8: close code 1008, or HTTP 401)."""
+
+
+class RunFailed(PlugRLError):
+    """A server's run cannot go on: a number in its model is not finite, or saving failed."""
 
 
 class RunFinished(PlugRLError):

@@ -3,39 +3,52 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from gymnasium.vector import VectorEnv
 
-from plugrl_gym.client import PlugRLVectorEnv
+from plugrl_gym.client import (
+    EvaluationSummary,
+    PeriodicEvaluation,
+    PlugRLVectorEnv,
+    evaluate,
+)
 from plugrl_gym.commands.entry import Leash, interrupt_main, run_command
 from plugrl_gym.commands.environments import DEFAULT_NUM_ENVS, make_envs, probe_envs
+from plugrl_gym.commands.keys import add_key_options, read_key
 from plugrl_gym.commands.options import (
     CommandParser,
     add_env_options,
+    add_evaluation_options,
     add_output_options,
     collected,
     count,
     seconds,
+    seconds_or_none,
     whole,
 )
 from plugrl_gym.commands.output import Output
 from plugrl_gym.commands.progress import ClientProgress, Reporter
+from plugrl_gym.commands.result import imbalance
 from plugrl_gym.errors import RunFinished
 
-__all__ = ["main"]
+__all__ = ["judgement", "main"]
 
 PROG = "plugrl-gym rollout"
+
+# Far from the seeds of the training envs, which count from --seed.
+_EVALUATION_SEED: Final = 1_000_003
 
 _EXAMPLES = """\
   plugrl-gym rollout CartPole-v1
   plugrl-gym rollout Pendulum-v1 --num-envs 16 --url ws://192.168.1.20:8000
   plugrl-gym rollout my_package.envs:MyEnv-v0 --vector async --max-episodes 100
+  plugrl-gym rollout CartPole-v1 --eval --max-episodes 20
 
 Start a server first, here or elsewhere:  plugrl-gym serve --algo ppo
 The server chooses the actions and learns; the command ends when the server ends the run."""
@@ -55,6 +68,13 @@ def _parser() -> CommandParser:
     _add_server(parser)
     add_env_options(parser, str(DEFAULT_NUM_ENVS))
     _add_length(parser)
+    add_evaluation_options(parser).add_argument(
+        "--eval",
+        action="store_true",
+        help="only evaluate: the server gives the most likely actions and learns nothing from "
+        "them; with --max-episodes each env contributes an equal share, its first ones, so that "
+        "short episodes are not favoured",
+    )
     _add_probe(parser)
     add_output_options(parser)
     return parser
@@ -67,11 +87,13 @@ def _add_server(parser: CommandParser) -> None:
         default="ws://127.0.0.1:8000",
         help="where the server is; host:port will do (default: ws://127.0.0.1:8000)",
     )
+    add_key_options(group, "for a server that wants a key")
     group.add_argument(
-        "--api-key",
-        default=os.environ.get("PLUGRL_API_KEY"),
-        metavar="KEY",
-        help="for a server that wants one (default: the environment variable PLUGRL_API_KEY)",
+        "--ca-file",
+        type=Path,
+        metavar="FILE",
+        help="for wss://: trust the certificates in this PEM file, an authority's or the server's "
+        "own (default: those that the system trusts)",
     )
     group.add_argument(
         "--connect-timeout",
@@ -79,6 +101,21 @@ def _add_server(parser: CommandParser) -> None:
         default=30.0,
         metavar="SECONDS",
         help="how long to try to reach it (default: 30)",
+    )
+    group.add_argument(
+        "--reconnect-timeout",
+        type=seconds_or_none,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long to try again after a lost connection; none for ever (default: 300)",
+    )
+    group.add_argument(
+        "--liveness-timeout",
+        type=seconds_or_none,
+        default=60.0,
+        metavar="SECONDS",
+        help="a server that answers no ping for so long counts as gone; none for servers that "
+        "cannot answer while they learn (default: 60)",
     )
 
 
@@ -116,11 +153,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("give an ENV_ID, as CartPole-v1, or --probe")
     if options.probe and (options.env_kwargs or options.vector != "sync"):
         parser.error("--probe takes neither --env-kwargs nor --vector")
+    if options.eval_every is not None and (options.eval or options.probe):
+        parser.error(f"--eval-every does not go with {'--eval' if options.eval else '--probe'}")
     return options
 
 
-def _make(options: argparse.Namespace) -> VectorEnv[Any, Any, Any]:
-    num_envs = options.num_envs or DEFAULT_NUM_ENVS
+def _make(options: argparse.Namespace, num_envs: int) -> VectorEnv[Any, Any, Any]:
     if options.probe:
         return probe_envs(num_envs, options.action_dim, options.autoreset)
     return make_envs(
@@ -148,7 +186,8 @@ def _closing(envs: VectorEnv[Any, Any, Any], forcefully: dict[str, Any]) -> Iter
 def _run(options: argparse.Namespace, output: Output) -> int:
     leash = Leash(held=options.parent is not None)
     leash.on_end = interrupt_main
-    inner = _make(options)
+    api_key = read_key(options)
+    inner = _make(options, options.num_envs or DEFAULT_NUM_ENVS)
     forcefully = {"terminate": True} if options.vector == "async" else {}
     progress: ClientProgress | None = None
 
@@ -156,22 +195,90 @@ def _run(options: argparse.Namespace, output: Output) -> int:
         if progress is not None:
             progress.on_wait(waited, what)
 
-    with _closing(inner, forcefully):
-        envs = PlugRLVectorEnv(
+    def connect(inner: VectorEnv[Any, Any, Any], mode: str, patience: float) -> PlugRLVectorEnv:
+        return PlugRLVectorEnv(
             inner,
             options.url,
-            api_key=options.api_key,
-            connect_timeout=options.connect_timeout,
-            metadata_timeout=min(20.0, options.connect_timeout),
+            mode=mode,
+            api_key=api_key,
+            ca_file=options.ca_file,
+            connect_timeout=patience,
+            reconnect_timeout=options.reconnect_timeout,
+            liveness_timeout=options.liveness_timeout,
+            metadata_timeout=min(20.0, patience),
             on_wait=on_wait,
         )
+
+    with _closing(inner, forcefully):
+        mode = "eval" if options.eval else "train"
+        envs = connect(inner, mode, options.connect_timeout)
         progress = ClientProgress(envs.stats, options.max_steps)
         with _closing(envs, forcefully):
-            return _drive(envs, options, progress, output)
+            if options.eval:
+                return _evaluate(envs, options, progress, output)
+            with _evaluating(envs, options, connect) as evaluation:
+                return _drive(envs, options, progress, output, evaluation)
+
+
+@contextmanager
+def _evaluating(
+    envs: PlugRLVectorEnv,
+    options: argparse.Namespace,
+    connect: Callable[[VectorEnv[Any, Any, Any], str, float], PlugRLVectorEnv],
+) -> Iterator[PeriodicEvaluation | None]:
+    """What ``--eval-every`` asks for, with envs of its own; None without it."""
+    if options.eval_every is None:
+        yield None
+        return
+    inner = _make(options, min(envs.num_envs, options.eval_episodes))
+    with _closing(inner, {"terminate": True} if options.vector == "async" else {}):
+        yield PeriodicEvaluation(
+            envs,
+            inner,
+            # Where the server is gone the training connection waits for it.
+            lambda inner: connect(inner, "eval", min(options.connect_timeout, 5.0)),
+            options.eval_every,
+            options.eval_episodes,
+            None if options.seed is None else options.seed + _EVALUATION_SEED,
+        )
+
+
+def _evaluate(
+    envs: PlugRLVectorEnv, options: argparse.Namespace, progress: ClientProgress, output: Output
+) -> int:
+    with Reporter(progress.read, output):
+        summary = evaluate(
+            envs, options.max_episodes, seed=options.seed, max_steps=options.max_steps
+        )
+    output.say(judgement(summary, options.max_episodes))
+    env_id = "probe" if options.probe else options.env_id
+    output.result(
+        {"env_id": env_id, "num_envs": envs.num_envs, "seed": options.seed, "mode": "eval"}
+        | summary.to_dict()
+    )
+    return 0
+
+
+def judgement(summary: EvaluationSummary, wanted: int | None) -> str:
+    """An evaluation in words."""
+    end = "The server ended the run: " if summary.finished else ""
+    number = f"{len(summary.returns):,}"
+    if wanted is not None and len(summary.returns) < wanted:
+        number += f" of {wanted:,}"
+    if summary.mean_return is None:
+        return f"{end}{number} episodes ended in {summary.env_steps:,} env steps."
+    return (
+        f"{end}{number} episodes: mean return {summary.mean_return:.2f} ± "
+        f"{summary.std_return:.2f}, mean length {summary.mean_length:.1f}"
+    )
 
 
 def _drive(
-    envs: PlugRLVectorEnv, options: argparse.Namespace, progress: ClientProgress, output: Output
+    envs: PlugRLVectorEnv,
+    options: argparse.Namespace,
+    progress: ClientProgress,
+    output: Output,
+    evaluation: PeriodicEvaluation | None,
 ) -> int:
     env_id = "probe" if options.probe else options.env_id
     try:
@@ -180,6 +287,7 @@ def _drive(
                 seed=options.seed,
                 max_steps=options.max_steps,
                 max_episodes=options.max_episodes,
+                between_steps=evaluation,
             )
     except RunFinished:
         output.say("The server's run was over before this client's first step.")
@@ -191,6 +299,7 @@ def _drive(
         f"{end}: {summary.env_steps:,} env steps in {summary.wall_seconds:,.0f} s "
         f"({summary.steps_per_second:,.0f} steps/s); {summary.episodes:,} episodes"
         + ("" if mean is None else f", mean return {mean:.1f} over the last 100")
+        + imbalance(summary.books)
     )
     output.result(
         {"env_id": env_id, "num_envs": envs.num_envs, "seed": options.seed} | summary.to_dict()

@@ -6,9 +6,12 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from plugrl_gym.commands.access import add_server_options, server_options
 from plugrl_gym.commands.agents import (
     check_run_dir,
     default_run_dir,
@@ -26,8 +29,10 @@ from plugrl_gym.commands.options import (
 from plugrl_gym.commands.output import Output
 from plugrl_gym.commands.progress import Reading, Reporter, server_reading
 from plugrl_gym.commands.result import make_result, sentence, write_result
+from plugrl_gym.commands.resuming import continued, settled, totals
+from plugrl_gym.commands.trained import add_trained_options, check_trained_options
 from plugrl_gym.errors import PlugRLError, UsageError
-from plugrl_gym.server import PlugRLServer
+from plugrl_gym.server import PlugRLServer, RunSnapshot
 
 __all__ = ["main"]
 
@@ -36,7 +41,8 @@ PROG = "plugrl-gym serve"
 _EXAMPLES = """\
   plugrl-gym serve --algo ppo --total-timesteps 20000
   plugrl-gym serve --algo random --horizon 4
-  plugrl-gym serve --host 0.0.0.0 --port 9000 -P learning_rate=3e-4   clients on other machines
+  plugrl-gym serve --load runs/cartpole/model.zip --no-learn
+  plugrl-gym serve --host 0.0.0.0 --api-key-file key.txt   clients on other machines
 
 Then start a client where the envs are:  plugrl-gym rollout CartPole-v1
 Ctrl-C saves what was learned and stops."""
@@ -50,7 +56,9 @@ def _parser() -> CommandParser:
     )
     _add_where(parser)
     add_learner_options(parser)
+    add_trained_options(parser)
     _add_clients(parser)
+    add_server_options(parser)
     add_output_options(parser).add_argument(
         "--no-run-dir", action="store_true", help="write no files"
     )
@@ -62,7 +70,8 @@ def _add_where(parser: CommandParser) -> None:
     group.add_argument(
         "--host",
         default="127.0.0.1",
-        help="address to listen on; 0.0.0.0 or :: lets other machines connect (default: 127.0.0.1)",
+        help="address to listen on; 0.0.0.0 or :: lets other machines connect, which needs a key "
+        "(default: 127.0.0.1)",
     )
     group.add_argument(
         "--port", type=port, default=8000, metavar="N", help="0 takes any free port (default: 8000)"
@@ -81,8 +90,16 @@ def _add_clients(parser: CommandParser) -> None:
         "--num-envs",
         type=count,
         metavar="N",
-        help="an update learns from n_steps times this number of steps, from however many "
-        "clients (default: the first client's number of envs)",
+        help="an update comes every n_steps, or train_freq, times this number of steps, from "
+        "however many clients (default: the first client's number of envs)",
+    )
+    group.add_argument(
+        "--eval-episodes",
+        type=count,
+        default=10,
+        metavar="M",
+        help="episodes of one evaluation, which a client that evaluates plays under one policy "
+        "(default: 10)",
     )
     group.add_argument(
         "--env-id",
@@ -95,6 +112,10 @@ def _add_clients(parser: CommandParser) -> None:
         help="the same, in words: 'Box(-1, 1, (3,))', 'Dict(a=Discrete(2), b=Box(0, inf, (1,)))'",
     )
     group.add_argument("--action-space", metavar="SPACE", help="likewise: 'Discrete(2)'")
+    # For `train`, which knows the env before a client declares it.
+    group.add_argument("--for-env", metavar="ID", help=argparse.SUPPRESS)
+    # For `train`, whose client may evaluate after the last update.
+    group.add_argument("--final-evaluation", action="store_true", help=argparse.SUPPRESS)
     group.add_argument(
         "--feedback-timeout",
         type=seconds,
@@ -122,6 +143,8 @@ class _Run:
         self._leash = Leash(held=options.parent is not None)
         _check_url_file(options.url_file)
         self._run_dir = _run_dir(options)
+        access = server_options(options)
+        self._keyed = access["api_key"] is not None
         self._agent = make_agent(options, self._run_dir, output)
         self._server = PlugRLServer(
             self._agent,
@@ -129,8 +152,13 @@ class _Run:
             options.port,
             feedback_timeout=options.feedback_timeout,
             batch_wait=options.batch_wait,
+            **access,
             on_listening=self._announce,
         )
+
+        self._earlier: Mapping[str, Any] = getattr(self._agent, "noted", {})
+        if hasattr(self._agent, "note_with"):
+            self._agent.note_with(lambda: totals(self._snapshot()))
 
     def __call__(self) -> int:
         self._leash.on_end = self._server.request_shutdown
@@ -160,20 +188,32 @@ class _Run:
             unfinished.write_text(f"{server.url}\n", encoding="utf-8")
             os.replace(unfinished, self._options.url_file)
         if self._options.parent is None:
-            self._output.say(_introduction(self._options, server))
+            self._output.say(_introduction(self._options, server, self._keyed))
 
     def _read(self) -> Reading | None:
         learning = self._agent.learning_due
-        snapshot = self._server.statistics.snapshot()
-        return server_reading(snapshot, self._agent.total_timesteps, learning)
+        own = self._server.statistics.snapshot()
+        snapshot = replace(self._snapshot(), steps_per_second=own.steps_per_second)
+        evaluation = getattr(getattr(self._agent, "evaluations", None), "last", None)
+        return server_reading(snapshot, self._agent.total_timesteps, learning, evaluation)
+
+    def _snapshot(self) -> RunSnapshot:
+        """The run so far, with what earlier processes did of it."""
+        return continued(self._server.statistics.snapshot(), self._earlier)
 
     def _conclude(self, finished: bool) -> None:
-        run, options = self._server.statistics.snapshot(), self._options
+        run, options = self._snapshot(), self._options
         counters = getattr(self._agent, "counters", None)
         result = make_result(
-            options.algo, self._agent.env_id, options.seed, run, counters, finished
+            options.algo,
+            self._agent.env_id,
+            options.seed,
+            run,
+            counters,
+            finished,
+            getattr(self._agent, "evaluations", None),
         )
-        saved = self._run_dir is not None and run.clients_seen > 0
+        saved = self._run_dir is not None and (run.clients_seen > 0 or bool(self._earlier))
         if saved:
             assert self._run_dir is not None
             write_result(self._run_dir / "result.json", result)
@@ -188,7 +228,7 @@ def _run_dir(options: argparse.Namespace) -> Path | None:
     if options.no_run_dir:
         return None
     run_dir: Path | None = options.run_dir
-    if run_dir is None and options.algo != "random":
+    if run_dir is None and options.algo != "random" and not options.no_learn:
         run_dir = default_run_dir(options.algo)
     if run_dir is not None:
         check_run_dir(run_dir)
@@ -200,15 +240,20 @@ def _check_url_file(url_file: Path | None) -> None:
         raise UsageError(f"--url-file {url_file}: there is no directory {url_file.parent}")
 
 
-def _introduction(options: argparse.Namespace, server: PlugRLServer) -> str:
+def _introduction(options: argparse.Namespace, server: PlugRLServer, keyed: bool) -> str:
     first, *others = server.urls()
     also = f" (from other machines: {', '.join(others)})" if others else ""
     command = f"python -m plugrl_gym.rollout {options.env_id or 'CartPole-v1'}"
     if first != "ws://127.0.0.1:8000":
         command += f" --url {first}"
+    if options.tls_cert is not None:
+        command += f" --ca-file {options.tls_cert}"
+    needs = "\nClients need the key, as --api-key-file FILE or PLUGRL_API_KEY." if keyed else ""
+    what, end = options.algo, "Ctrl-C saves and stops"
+    if options.no_learn:
+        what, end = f"{options.load} ({options.algo}), which does not learn,", "Ctrl-C stops"
     return (
-        f"Serving {options.algo} at {first}{also}; Ctrl-C saves and stops.\n"
-        f"Now run in another terminal:  {command}"
+        f"Serving {what} at {first}{also}; {end}.\nNow run in another terminal:  {command}{needs}"
     )
 
 
@@ -219,7 +264,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def body() -> int:
         with Output(prog, options.quiet, options.json).opened() as output:
-            return _Run(options, output)()
+            check_trained_options(options)
+            return _Run(settled(options), output)()
 
     return run_command(prog, body)
 

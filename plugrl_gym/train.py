@@ -11,20 +11,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
-from plugrl_gym.agents.sb3.settings.presets import Preset, load_preset
+from plugrl_gym.agents.sb3.runs.config_file import read_config
+from plugrl_gym.agents.sb3.settings.choice import SettingsChoice, first_said
+from plugrl_gym.agents.sb3.settings.hyperparameter_file import HyperparameterFile
 from plugrl_gym.commands.agents import check_run_dir, default_run_dir
 from plugrl_gym.commands.children import Child, describe_end, wait_for_first
 from plugrl_gym.commands.entry import EXIT_USAGE, run_command
 from plugrl_gym.commands.environments import DEFAULT_NUM_ENVS, check_env_id
+from plugrl_gym.commands.forwarding import said_again
 from plugrl_gym.commands.options import (
     DEFAULT_TIMESTEPS,
     CommandParser,
     add_env_options,
+    add_evaluation_options,
     add_learner_options,
     add_output_options,
 )
 from plugrl_gym.commands.output import Output
 from plugrl_gym.commands.result import first_reaching, sentence
+from plugrl_gym.commands.resuming import settled
+from plugrl_gym.errors import UsageError
 
 __all__ = ["main"]
 
@@ -34,10 +40,19 @@ _EXAMPLES = """\
   plugrl-gym train CartPole-v1 --algo ppo --seed 0
   plugrl-gym train Pendulum-v1 --num-envs 16 --total-timesteps 100000 --run-dir runs/pendulum
   plugrl-gym train Acrobot-v1 -P n_steps=128 -P learning_rate=lin_0.001
+  plugrl-gym train --resume runs/pendulum --total-timesteps 200000
 
 The run directory then holds model.zip, which Stable-Baselines3 loads, progress.csv and
-result.json. Ctrl-C saves what was learned and stops."""
+result.json. Ctrl-C saves what was learned and stops; --resume DIR goes on."""
 
+_FILES: Final = (
+    "model.zip",
+    "vecnormalize.pkl",
+    "best_model.zip",
+    "progress.csv",
+    "evaluations.csv",
+    "result.json",
+)
 # Importing torch from a slow disk takes its time.
 _START_SECONDS: Final = 300.0
 # The end of an update that is under way, and saving.
@@ -67,10 +82,15 @@ def _parser() -> CommandParser:
         _EXAMPLES,
     )
     parser.add_argument(
-        "env_id", metavar="ENV_ID", help="an env that is registered with Gymnasium, as CartPole-v1"
+        "env_id",
+        metavar="ENV_ID",
+        nargs="?",
+        help="an env that is registered with Gymnasium, as CartPole-v1; may be left out with "
+        "--resume",
     )
     add_learner_options(parser)
-    add_env_options(parser, f"the preset's number; else {DEFAULT_NUM_ENVS}")
+    _add_env_options(parser)
+    add_evaluation_options(parser)
     parser.add_argument(
         "--goal",
         type=float,
@@ -81,30 +101,46 @@ def _parser() -> CommandParser:
     return parser
 
 
-def _preset(options: argparse.Namespace) -> Preset | None:
-    name = options.env_id if options.preset == "auto" else options.preset
-    return load_preset(options.algo, name)
+def _add_env_options(parser: argparse.ArgumentParser) -> None:
+    add_env_options(parser, f"the preset's number; else {DEFAULT_NUM_ENVS}")
+
+
+def _complete(options: argparse.Namespace) -> argparse.Namespace:
+    """The options with what a run, a file, a preset or we choose where the user chose nothing."""
+    if options.resume is not None:
+        config = read_config(options.resume)
+        own = {name: config.get(name) for name in ("env_id", "num_envs", "total_timesteps")}
+        chosen = {name: getattr(options, name) or value for name, value in own.items()}
+        options = argparse.Namespace(**{**vars(options), **chosen})
+    if options.env_id is None:
+        raise UsageError("say which env to train on, as CartPole-v1")
+    preset = "none" if options.load is not None and options.preset == "auto" else options.preset
+    file = None if options.hyperparams is None else HyperparameterFile(options.hyperparams)
+    settings = SettingsChoice(options.algo, preset, file).settings_for(options.env_id)
+    num_envs = first_said(settings, "num_envs") or DEFAULT_NUM_ENVS
+    total_timesteps = first_said(settings, "total_timesteps") or DEFAULT_TIMESTEPS
+    chosen = {
+        "run_dir": options.run_dir or default_run_dir(options.algo),
+        "num_envs": options.num_envs or num_envs,
+        "total_timesteps": options.total_timesteps or total_timesteps,
+    }
+    return argparse.Namespace(**{**vars(options), **chosen})
 
 
 class _Training:
     """One training, from the options to the result."""
 
     def __init__(self, options: argparse.Namespace, output: Output) -> None:
-        check_env_id(options.env_id)
-        self._options = options
+        self._options = _complete(settled(options))
+        check_env_id(self._options.env_id)
         self._output = output
-        self._run_dir: Path = options.run_dir or default_run_dir(options.algo)
+        self._run_dir: Path = self._options.run_dir
         check_run_dir(self._run_dir)
-        preset = _preset(options)
-        fallback = DEFAULT_NUM_ENVS if preset is None else preset.num_envs
-        self._num_envs: int = options.num_envs or fallback
-        fallback = DEFAULT_TIMESTEPS if preset is None else preset.total_timesteps
-        self._total_timesteps: int = options.total_timesteps or fallback
 
     def __call__(self) -> int:
         options, run_dir = self._options, self._run_dir
         self._output.say(
-            f"Training {options.algo} on {options.env_id} x {self._num_envs}; files: {run_dir}"
+            f"Training {options.algo} on {options.env_id} x {options.num_envs}; files: {run_dir}"
         )
         try:
             self._train()
@@ -114,7 +150,7 @@ class _Training:
             return failed.code
         result = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
         self._output.say(f"Done: {sentence(result)}")
-        for name in ("model.zip", "progress.csv", "result.json"):
+        for name in _FILES:
             if (run_dir / name).exists():
                 self._output.say(f"  {run_dir / name}")
         reached = None if options.goal is None else self._goal_reached(result, options.goal)
@@ -123,9 +159,9 @@ class _Training:
 
     def _goal_reached(self, result: dict[str, Any], goal: float) -> bool:
         """Say whether the goal was reached in time."""
-        progress = self._run_dir / "progress.csv"
-        step = first_reaching(progress, result, goal, self._total_timesteps)
-        within = f"within {self._total_timesteps:,} env steps"
+        progress, total = self._run_dir / "progress.csv", self._options.total_timesteps
+        step = first_reaching(progress, result, goal, total)
+        within = f"within {total:,} env steps"
         if step is None:
             verdict = f"Goal missed: the mean return of 100 episodes did not reach {goal:g}"
         else:
@@ -150,26 +186,20 @@ class _Training:
 
     def _serve(self, url_file: Path) -> Child:
         options = self._options
-        given = ["--algo", options.algo, "--port", "0", "--url-file", str(url_file)]
-        given += ["--run-dir", str(self._run_dir), "--preset", options.preset]
-        given += ["--num-envs", str(self._num_envs)]
-        for name, value in options.hyperparameters:
-            given += ["-P", f"{name}={value!r}"]
-        given += ["--total-timesteps", str(self._total_timesteps)]
-        for option in ("seed", "policy", "horizon"):
-            given += _passed(options, option)
-        given += ["--table"] if options.table else []
+        given = said_again(add_learner_options, options)
+        given += ["--port=0", f"--url-file={url_file}", f"--num-envs={options.num_envs}"]
+        given += [f"--for-env={options.env_id}", f"--eval-episodes={options.eval_episodes}"]
+        given += [] if options.eval_every is None else ["--final-evaluation"]
         given += ["--quiet"] if options.quiet else []
-        return Child("plugrl_gym.serve", [*given, "--parent", self._output.prog])
+        return Child("plugrl_gym.serve", [*given, f"--parent={self._output.prog}"])
 
     def _client(self, url: str, log: IO[bytes]) -> Child:
         options = self._options
-        given = [options.env_id, "--url", url, "--num-envs", str(self._num_envs), "--quiet"]
-        given += ["--vector", options.vector, "--autoreset", options.autoreset]
-        given += ["--parent", self._output.prog, *_passed(options, "seed")]
-        for name, value in options.env_kwargs:
-            given += ["--env-kwargs", f"{name}={value!r}"]
-        return Child("plugrl_gym.rollout", given, log)
+        given = said_again(_add_env_options, options)
+        given += said_again(add_evaluation_options, options)
+        given += [] if options.seed is None else [f"--seed={options.seed}"]
+        given += [f"--url={url}", "--quiet", f"--parent={self._output.prog}"]
+        return Child("plugrl_gym.rollout", [options.env_id, *given], log)
 
     def _watch(self, server: Child, client: Child, log: IO[bytes]) -> None:
         """Wait for both to end well.
@@ -228,11 +258,6 @@ def _relay(log: IO[bytes]) -> None:
     log.seek(0)
     text = log.read().decode("utf-8", "replace")
     sys.stderr.write(text)
-
-
-def _passed(options: argparse.Namespace, option: str) -> list[str]:
-    value = getattr(options, option)
-    return [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

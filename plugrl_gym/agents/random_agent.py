@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,14 +108,13 @@ class RandomAgent(Agent):
             for request in requests
         ]
 
-    def feedback(self, client: Client, feedback: Feedback) -> None:
+    def feedback(self, client: Client, feedback: Feedback) -> Mapping[str, int]:
         _check(client, feedback.observation, "feedback.data.obs")
-        if not client.learning:
-            return
-        steps = feedback.chunk_steps
-        self.timesteps += (
-            self.horizon * len(feedback.env_indices) if steps is None else int(steps.steps.sum())
-        )
+        rows = len(feedback.env_indices)
+        if client.learning:
+            steps = feedback.chunk_steps
+            self.timesteps += self.horizon * rows if steps is None else int(steps.steps.sum())
+        return {"nothing learns": rows}
 
     @property
     def finished(self) -> bool:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from plugrl_gym.client.evaluation import EvaluationSummary, PeriodicEvaluation, evaluate
 from plugrl_gym.client.loop import RunSummary
 from plugrl_gym.client.statistics import ClientStatistics
 from plugrl_gym.client.vector_env import PlugRLVectorEnv
 
-__all__ = ["ClientStatistics", "PlugRLVectorEnv", "RunSummary"]
+__all__ = [
+    "ClientStatistics",
+    "EvaluationSummary",
+    "PeriodicEvaluation",
+    "PlugRLVectorEnv",
+    "RunSummary",
+    "evaluate",
+]

@@ -19,7 +19,7 @@ from plugrl_gym.client.info import InfoRow
 from plugrl_gym.client.rows import Rows
 from plugrl_gym.protocol import Observation
 
-__all__ = ["READY", "RESETTING", "RUNNING", "Chunks", "Dropped", "StepRecord"]
+__all__ = ["READY", "RESETTING", "RUNNING", "Chunks", "Open", "StepRecord"]
 
 
 # Plain numbers, for they are compared in every step.
@@ -29,8 +29,8 @@ RESETTING: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
-    """What a broken connection cost: nothing of it is ever sent.
+class Open:
+    """What a broken connection would cost: nothing of it would ever be sent.
 
     Attributes:
         chunks: Chunks that were received and not fed back.
@@ -303,15 +303,19 @@ class Chunks:
         self.acting = False
         return Rows.join(pieces)
 
-    def drop(self) -> Dropped:
-        """The connection is gone: forget held rows and un-run steps (SPEC 8)."""
-        open_chunks = self.running
+    def open(self) -> Open:
+        """Chunks that run, and rows that are held."""
+        running = self.running
         held_steps = sum(int(piece.steps.sum()) for piece in self._held)
-        dropped = Dropped(
-            chunks=int(open_chunks.sum()) + sum(len(piece) for piece in self._held),
-            steps=int(self._steps[open_chunks].sum()) + held_steps,
+        return Open(
+            chunks=int(running.sum()) + sum(len(piece) for piece in self._held),
+            steps=int(self._steps[running].sum()) + held_steps,
         )
-        self.phase[open_chunks] = READY
+
+    def drop(self) -> Open:
+        """The connection is gone: forget held rows and un-run steps (SPEC 8)."""
+        dropped = self.open()
+        self.phase[self.running] = READY
         self._held = []
         self.acting = False
         return dropped

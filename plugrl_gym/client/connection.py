@@ -8,27 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import socket
-import threading
+import ssl
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-from websockets.exceptions import (
-    ConnectionClosed,
-    InvalidHandshake,
-    InvalidStatus,
-    InvalidURI,
-    WebSocketException,
-)
+from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
+from plugrl_gym.client.heartbeat import Heartbeat, sever
+from plugrl_gym.client.reaching import explain, one_reason, websocket_logger
 from plugrl_gym.errors import (
-    ConnectionFailed,
     ConnectionLost,
-    ConnectTimeout,
     RemoteProtocolError,
     ReplyTimeout,
     RunFinished,
@@ -36,14 +30,30 @@ from plugrl_gym.errors import (
     UsageError,
 )
 from plugrl_gym.protocol import Action, ClientProtocol, Feedback, Infer, Metadata
-from plugrl_gym.protocol.close import REASON_STOP, CloseCode, fit_reason
+from plugrl_gym.protocol.addresses import is_loopback
+from plugrl_gym.protocol.close import (
+    REASON_FEEDBACK_TIMEOUT,
+    REASON_INTERNAL,
+    REASON_RESYNC,
+    REASON_SHUTDOWN,
+    REASON_STOP,
+    CloseCode,
+    fit_reason,
+)
+from plugrl_gym.protocol.credentials import authorization
 
 __all__ = ["Connection", "Endpoint", "parse_url"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger("plugrl_gym.client")
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_MESSAGE_TOO_BIG: Final = 1009  # sent by WebSocket libraries (RFC 6455, 7.4.1)
+_CLOSES: Final[dict[tuple[int, str], str]] = {
+    (CloseCode.GOING_AWAY, REASON_RESYNC): "resync",
+    (CloseCode.GOING_AWAY, REASON_FEEDBACK_TIMEOUT): "feedback timeout",
+    (CloseCode.GOING_AWAY, REASON_SHUTDOWN): "server shutdown",
+    (CloseCode.INTERNAL_ERROR, REASON_INTERNAL): "server error",
+}
 _TICK: Final = 1.0
 _FIRST_NOTICE: Final = 5.0
 
@@ -87,11 +97,12 @@ class Endpoint:
     Attributes:
         url: ``ws://HOST:PORT``.
         api_key: Sent as ``Authorization: Api-Key <key>``; never logged.
+        ssl_context: Checks the server's certificate; None for ``ws://``.
         connect_timeout: For a server to be reached at all.
         metadata_timeout: For a connected server to speak first.
-        liveness_timeout: While waiting for an answer: without a sign of life (a pong) for so
-            long, the server counts as gone. A server that learns for an hour and answers pings
-            is waited for.
+        liveness_timeout: A server that answers no ping for so long counts as gone, also while
+            the envs step or the caller does something else. A server that learns for an hour and
+            answers pings is waited for. None for servers that cannot answer while they learn.
         reply_timeout: For an answer in all, however alive the server is; None for no limit.
         close_timeout: For the closing handshake.
         on_wait: Called once a second while waiting, from the fifth second on, with the seconds
@@ -100,16 +111,16 @@ class Endpoint:
 
     url: str
     api_key: str | None = field(default=None, repr=False)
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
     connect_timeout: float = 30.0
     metadata_timeout: float = 20.0
-    liveness_timeout: float = 60.0
+    liveness_timeout: float | None = 60.0
     reply_timeout: float | None = None
     close_timeout: float = 2.0
     on_wait: Callable[[float, str], None] = log_wait
 
-    def wait_notice(self, started: float, what: str) -> None:
+    def wait_notice(self, waited: float, what: str) -> None:
         """Tell :attr:`on_wait`, where it is time to."""
-        waited = time.monotonic() - started
         if waited >= _FIRST_NOTICE:
             self.on_wait(waited, what)
 
@@ -125,7 +136,7 @@ class Connection:
         ConnectTimeout: Nothing listens there, or it did not answer: trying again may help.
         ConnectionFailed: The name does not resolve, or what listens speaks no WebSocket.
         RemoteProtocolError: It speaks WebSocket, but not PlugRL.
-        ServerRefused: The server refused the handshake (HTTP 401), or said 1008.
+        ServerRefused: The server refused the handshake (HTTP 401 or 403), or said 1008 or 1009.
         RunFinished: The server closed with its stop reason at once.
     """
 
@@ -133,6 +144,7 @@ class Connection:
         self._endpoint = endpoint
         self._protocol = ClientProtocol()
         self._stack = contextlib.ExitStack()
+        self._heartbeat: Heartbeat | None = None
         self._socket = self._open(timeout)
         try:
             frame = self._receive("the server's metadata", endpoint.metadata_timeout)
@@ -145,47 +157,32 @@ class Connection:
         except BaseException:
             self.abort()
             raise
+        if endpoint.liveness_timeout is not None:
+            self._heartbeat = Heartbeat(self._socket, endpoint.liveness_timeout)
 
     def _open(self, timeout: float) -> ClientConnection:
-        url = self._endpoint.url
+        endpoint = self._endpoint
         headers = None
-        if self._endpoint.api_key is not None:
-            headers = {"Authorization": f"Api-Key {self._endpoint.api_key}"}
-        host = urlsplit(url).hostname
+        if endpoint.api_key is not None:
+            headers = {"Authorization": authorization(endpoint.api_key)}
         try:
             # Entered as a context manager: websockets 17 deprecates any other use.
             return self._stack.enter_context(
                 connect(
-                    url,
+                    endpoint.url,
+                    ssl=endpoint.ssl_context,
                     compression=None,
                     max_size=None,
                     open_timeout=timeout,
                     ping_interval=None,
-                    close_timeout=self._endpoint.close_timeout,
+                    close_timeout=endpoint.close_timeout,
                     additional_headers=headers,
-                    proxy=None if host in _LOOPBACK else True,
+                    proxy=None if is_loopback(urlsplit(endpoint.url).hostname or "") else True,
+                    logger=websocket_logger,
                 )
             )
-        except InvalidURI as error:
-            raise UsageError(f"url: {error}") from None
-        except InvalidStatus as error:
-            _raise_status(url, error.response.status_code)
-        except socket.gaierror as error:
-            raise ConnectionFailed(
-                f"{url}: the host name {host!r} does not resolve ({error.strerror}); check its "
-                "spelling"
-            ) from None
-        except TimeoutError:
-            raise ConnectTimeout(f"{url}: no answer within {timeout:.0f} s") from None
-        except ConnectionRefusedError:
-            raise ConnectTimeout(f"{url}: nothing listens there (connection refused)") from None
-        except (InvalidHandshake, EOFError) as error:
-            raise ConnectionFailed(
-                f"{url}: what listens there speaks no WebSocket ({_reason(error)}); is it a "
-                "PlugRL server?"
-            ) from None
-        except (OSError, WebSocketException) as error:
-            raise ConnectTimeout(f"{url}: {_reason(error)}") from None
+        except (OSError, EOFError, WebSocketException) as error:
+            raise explain(error, endpoint.url, timeout) from None
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -238,26 +235,28 @@ class Connection:
 
     def abort(self, code: CloseCode | None = None, reason: str = "") -> None:
         """Close at once: with a close frame if ``code`` is given, without where it is None."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
         with contextlib.suppress(OSError, WebSocketException):
             if code is not None:
                 self._socket.close(code, fit_reason(reason))
             else:
+                sever(self._socket)
                 self._socket.close_socket()
         with contextlib.suppress(OSError, WebSocketException):
             self._stack.close()
 
     def _send(self, frame: bytes) -> None:
         try:
-            self._socket.send(frame)
+            with self._heartbeat.sending(len(frame)) if self._heartbeat else nullcontext():
+                self._socket.send(frame)
         except ConnectionClosed as closed:
             self._raise_closed(closed)
         except OSError as error:
-            raise ConnectionLost(f"{self._endpoint.url}: {_reason(error)}") from None
+            raise ConnectionLost(f"{self._endpoint.url}: {one_reason(error)}") from None
 
     def _receive(self, what: str, limit: float | None) -> bytes | str:
         started = time.monotonic()
-        alive = started
-        pong = None
         while True:
             now = time.monotonic()
             if limit is not None and now - started >= limit:
@@ -272,56 +271,34 @@ class Connection:
                 pass
             except ConnectionClosed as closed:
                 self._raise_closed(closed)
-            if pong is None or pong.is_set():
-                alive = time.monotonic() if pong is not None else alive
-                pong = self._ping()
-            elif time.monotonic() - alive >= self._endpoint.liveness_timeout:
-                raise ReplyTimeout(
-                    f"{self._endpoint.url}: waited for {what}, and it has shown no sign of life "
-                    f"for {time.monotonic() - alive:.0f} s"
-                )
-            self._endpoint.wait_notice(started, what)
-
-    def _ping(self) -> threading.Event:
-        try:
-            return self._socket.ping()
-        except ConnectionClosed as closed:
-            self._raise_closed(closed)
+            self._endpoint.wait_notice(time.monotonic() - started, what)
 
     def _raise_closed(self, closed: ConnectionClosed) -> NoReturn:
         url, frame = self._endpoint.url, closed.rcvd
+        if self._heartbeat is not None and self._heartbeat.gone is not None:
+            raise ConnectionLost(
+                f"{url}: the server has shown no sign of life for {self._heartbeat.gone:.0f} s",
+                "no sign of life",
+            ) from None
         if frame is None:
             raise ConnectionLost(f"{url}: the connection broke without a close frame") from None
         if frame.code == CloseCode.GOING_AWAY and frame.reason == REASON_STOP:
             raise RunFinished("the server ended the run") from None
         if frame.code == CloseCode.POLICY_VIOLATION:
             raise ServerRefused(frame.reason or "the server refused this client") from None
+        if frame.code == _MESSAGE_TOO_BIG:
+            raise ServerRefused(
+                f"{url}: the server has a limit to the size of messages (--max-message-mb), and "
+                f"one of ours is larger: {frame.reason or '(it does not say how large)'}"
+            ) from None
         raise ConnectionLost(
             f"{url}: the server closed the connection: {frame.code} "
-            f"{frame.reason or '(no reason given)'}"
+            f"{frame.reason or '(no reason given)'}",
+            _CLOSES.get((frame.code, frame.reason), f"close {frame.code}"),
         ) from None
-
-
-def _raise_status(url: str, status: int) -> NoReturn:
-    if status == 401:
-        raise ServerRefused(
-            f"{url}: the server wants a key and did not accept ours (HTTP 401); pass api_key="
-        ) from None
-    raise ConnectionFailed(
-        f"{url}: an HTTP server answered with status {status} instead of a WebSocket handshake; "
-        "is it a PlugRL server?"
-    ) from None
 
 
 def _openpi_hint(error: RemoteProtocolError) -> str:
     if "without message_type" in str(error):
         return " (an openpi policy server begins so; it learns nothing and takes no feedback)"
     return ""
-
-
-def _reason(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    cause = error.__cause__ or error.__context__
-    if isinstance(error, InvalidHandshake) and cause is not None and str(cause):
-        text = f"{text}: {cause}"
-    return text.splitlines()[0][:160]

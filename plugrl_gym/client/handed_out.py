@@ -21,6 +21,7 @@ __all__ = [
     "like",
     "merge_info",
     "numbers",
+    "read_actions",
     "read_reset_mask",
     "replace_rows",
     "rows_of",
@@ -136,6 +137,24 @@ def merge_info(
         else:
             merged[key] = value
     return merged
+
+
+def read_actions(actions: Any, planned: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """What a caller gave to execute in place of ``planned``, in its shape and dtype; a copy.
+
+    Raises:
+        UsageError: Another shape, a dtype that does not fit, or a number that is not finite.
+    """
+    given = np.asarray(actions)
+    if given.shape != planned.shape or not np.can_cast(given.dtype, planned.dtype, "same_kind"):
+        raise UsageError(
+            f"step(actions): expected {planned.dtype} {list(planned.shape)}, got {given.dtype} "
+            f"{list(given.shape)}"
+        )
+    executed: npt.NDArray[Any] = given.astype(planned.dtype)
+    if executed.dtype.kind == "f" and not np.isfinite(executed).all():
+        raise UsageError("step(actions): an action is NaN or infinite")
+    return executed
 
 
 def read_reset_mask(

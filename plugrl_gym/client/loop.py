@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ class RunSummary:
     Attributes:
         mean_return, mean_length: Over the last 100 episodes; None if none finished.
         finished: Whether the server ended the run (else a limit did).
+        books: The ledger (:mod:`plugrl_gym.client.books`), and under ``errors`` what does not
+            balance in it.
     """
 
     env_steps: int
@@ -37,6 +39,7 @@ class RunSummary:
     chunks_dropped: int
     connections: int
     finished: bool
+    books: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
@@ -49,6 +52,7 @@ def rollout(
     max_steps: int | None,
     max_episodes: int | None,
     progress: bool,
+    between_steps: Callable[[], None] | None = None,
 ) -> Iterator[Any]:
     """See :meth:`PlugRLVectorEnv.rollout`."""
     stats = envs.stats
@@ -68,6 +72,8 @@ def rollout(
                 step = envs.step()
             except RunFinished:
                 return
+            if between_steps is not None:
+                between_steps()
             if not limit_reached():
                 # Asked for before the caller sees this step, so that a run's end is known by
                 # then: nothing is stepped that the server would not hear of.
@@ -91,11 +97,12 @@ def run(
     max_steps: int | None = None,
     max_episodes: int | None = None,
     progress: bool = False,
+    between_steps: Callable[[], None] | None = None,
 ) -> RunSummary:
     """See :meth:`PlugRLVectorEnv.run`."""
     started = time.monotonic()
     steps = envs.stats.env_steps
-    for _ in rollout(envs, seed, max_steps, max_episodes, progress):
+    for _ in rollout(envs, seed, max_steps, max_episodes, progress, between_steps):
         pass
     wall = time.monotonic() - started
     stats = envs.stats
@@ -110,6 +117,7 @@ def run(
         chunks_dropped=stats.chunks_dropped,
         connections=stats.connections,
         finished=envs.finished,
+        books=stats.books.to_dict() | {"errors": list(stats.book_errors)},
     )
 
 

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from plugrl_gym.client.backoff import Backoff
+from plugrl_gym.client.books import drop_reason
 from plugrl_gym.client.connection import Connection, Endpoint
 from plugrl_gym.errors import (
     ConnectionFailed,
     ConnectionLost,
     ConnectTimeout,
     PlugRLError,
-    ReplyTimeout,
     RunFinished,
 )
 from plugrl_gym.protocol import Action, Feedback, Infer
@@ -21,8 +22,12 @@ from plugrl_gym.protocol import Action, Feedback, Infer
 __all__ = ["Session"]
 
 _log = logging.getLogger("plugrl_gym.client")
-_RETRY_DELAY: Final = 0.5
+_FIRST_DELAY: Final = 0.2
+_LONGEST_DELAY: Final = 15.0
 _FRUITLESS_LIMIT: Final = 20
+# The longest of one attempt, so that a server that comes back is not missed for long.
+_ATTEMPT: Final = 10.0
+_NOTICE: Final = 1.0
 
 T = TypeVar("T")
 
@@ -32,26 +37,37 @@ class Session:
 
     Args:
         endpoint: The server.
-        reconnect_timeout: Seconds to go on trying after a lost connection.
-        on_lost: Called whenever a connection is gone, before the next: what was open on it is
-            lost (SPEC 8).
+        reconnect_timeout: Seconds to go on trying after a lost connection; None for ever.
+        on_lost: Called with the reason whenever a connection is gone, before the next: what was
+            open on it is lost (SPEC 8).
+        backoff: How long to wait between two attempts; None for 0.2 s to 15 s.
+        clock, sleep: As in :mod:`time`.
 
     Attributes:
         connections: How many were opened.
-        finished: The server has ended the run.
+        why: Why the last connection ended, as ``on_lost`` was told.
     """
 
     def __init__(
-        self, endpoint: Endpoint, reconnect_timeout: float, on_lost: Callable[[], None]
+        self,
+        endpoint: Endpoint,
+        reconnect_timeout: float | None,
+        on_lost: Callable[[str], None],
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._endpoint = endpoint
         self._reconnect_timeout = reconnect_timeout
         self._on_lost = on_lost
+        self._backoff = backoff or Backoff(_FIRST_DELAY, _LONGEST_DELAY)
+        self._clock, self._sleep = clock, sleep
         self._connection: Connection | None = None
         self._last_loss: PlugRLError | None = None
         self._end: PlugRLError | None = None
         self._fruitless = 0
         self.connections = 0
+        self.why = ""
 
     @property
     def finished(self) -> bool:
@@ -82,36 +98,44 @@ class Session:
             raise type(self._end)(*self._end.args)
         if self._connection is not None:
             return False
-        limit = self._endpoint.connect_timeout
-        if self.connections:
-            limit = self._reconnect_timeout
         try:
-            self._connection = self._dial(limit)
+            self._connection = self._dial()
         except RunFinished as error:
             self._end = error
             raise
         self.connections += 1
         return True
 
-    def _dial(self, limit: float) -> Connection:
-        started = time.monotonic()
-        if self._last_loss is not None and not isinstance(self._last_loss, ConnectTimeout):
-            self._count_fruitless(self._last_loss)
+    def _dial(self) -> Connection:
+        limit = self._reconnect_timeout if self.connections else self._endpoint.connect_timeout
+        started = self._clock()
+        self._hold_back(started)
         while True:
-            left = limit - (time.monotonic() - started)
             try:
-                return Connection(self._endpoint, max(min(left, 10.0), 0.1))
-            except (ConnectTimeout, ConnectionLost) as error:
-                waited = time.monotonic() - started
-                if waited + _RETRY_DELAY >= limit:
-                    raise ConnectTimeout(
-                        f"no PlugRL server could be reached within {limit:.0f} s: {error}; start "
-                        "one with `python -m plugrl_gym.serve`, or check the URL"
-                    ) from None
-                self._endpoint.wait_notice(started, f"a server at {self._endpoint.url}")
-            time.sleep(_RETRY_DELAY)
+                connection = Connection(self._endpoint, self._left(started, limit, _ATTEMPT) + 0.1)
+            except ConnectionFailed as error:
+                if not self._may_pass(error):
+                    raise
+                if limit is not None and self._clock() - started >= limit:
+                    raise self._gave_up(limit, error) from None
+                self._wait(self._left(started, limit, self._backoff.next()), started)
+                continue
+            waited = self._clock() - started
+            if waited >= _NOTICE:
+                _log.info("connected to %s after %.0f s", self._endpoint.url, waited)
+            return connection
 
-    def _count_fruitless(self, loss: PlugRLError) -> None:
+    def _left(self, started: float, limit: float | None, wanted: float) -> float:
+        """``wanted`` seconds, or what is left of ``limit`` if that is less; never negative."""
+        if limit is None:
+            return wanted
+        return max(min(limit - (self._clock() - started), wanted), 0.0)
+
+    def _hold_back(self, started: float) -> None:
+        """Slow down where one connection after the other comes to nothing (SPEC 8.35)."""
+        loss = self._last_loss
+        if loss is None:
+            return
         self._fruitless += 1
         if self._fruitless > _FRUITLESS_LIMIT:
             raise ConnectionFailed(
@@ -119,7 +143,25 @@ class Session:
                 f"be fed back; the last one ended so: {loss}"
             )
         if self._fruitless > 1:
-            time.sleep(_RETRY_DELAY)
+            self._wait(self._backoff.next(), started)
+
+    def _may_pass(self, error: ConnectionFailed) -> bool:
+        """Whether it may help to try again: a server that was there once may come back."""
+        return self.connections > 0 or isinstance(error, ConnectTimeout | ConnectionLost)
+
+    def _wait(self, seconds: float, started: float) -> None:
+        """Sleep, and tell what for, in pieces."""
+        end = self._clock() + seconds
+        while (left := end - self._clock()) > 0:
+            self._sleep(min(left, _NOTICE))
+            self._endpoint.wait_notice(self._clock() - started, f"a server at {self._endpoint.url}")
+
+    def _gave_up(self, limit: float, error: PlugRLError) -> ConnectTimeout:
+        lost = "" if self._last_loss is None else f" (the last connection: {self._last_loss})"
+        return ConnectTimeout(
+            f"no PlugRL server could be reached within {limit:.0f} s: {error}{lost}; start "
+            "one with `python -m plugrl_gym.serve`, or check the URL"
+        )
 
     def infer(self, infer: Infer, accept: Callable[[Action], T]) -> T | None:
         """Ask for actions; None where the connection was lost instead of an answer."""
@@ -141,36 +183,39 @@ class Session:
             return False
         if sent:
             self._fruitless = 0
+            self._backoff.reset()
         return sent
 
     def _guard(self, exchange: Callable[[Connection], T]) -> T | None:
         assert self._connection is not None
         try:
             return exchange(self._connection)
-        except (ConnectionLost, ReplyTimeout) as error:
+        except ConnectionLost as error:
             _log.warning("%s; reconnecting", error)
-            self._lose(error)
-            if isinstance(error, ReplyTimeout):
-                raise
+            self.lose(error)
             return None
         except BaseException as error:
             # LocalProtocolError included: what could not be sent leaves a chunk unanswered.
-            if isinstance(error, PlugRLError) and not isinstance(error, ConnectionFailed):
-                self._end = error if isinstance(error, RunFinished) else self._end
-            self._lose(error if isinstance(error, PlugRLError) else None)
+            if isinstance(error, RunFinished):
+                self._end = error
+            self.lose(error)
             raise
 
-    def _lose(self, why: PlugRLError | None) -> None:
+    def lose(self, error: BaseException) -> None:
+        """An exchange ended in ``error``: its connection is of no more use."""
         if self._connection is not None:
             self._connection.abort()
-        self._connection = None
-        self._last_loss = why
-        self._on_lost()
+            self._forget(drop_reason(error))
+        self._last_loss = error if isinstance(error, PlugRLError) else None
 
-    def hang_up(self) -> None:
-        """Close the open connection with code 1000."""
+    def hang_up(self, why: str) -> None:
+        """Close the open connection with code 1000, for a reason that the books will name."""
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
             self._last_loss = None
-            self._on_lost()
+            self._forget(why)
+
+    def _forget(self, why: str) -> None:
+        self._connection = None
+        self.why = why
+        self._on_lost(why)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from plugrl_gym.client.books import Books
+from plugrl_gym.client.chunks import Open
+
 __all__ = ["ClientStatistics"]
+
+_MOST_ERRORS: Final = 20
+_Numbers: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
@@ -18,43 +25,96 @@ class ClientStatistics:
     """Counts over all envs and connections.
 
     Attributes:
-        env_steps: Steps executed by envs; NEXT_STEP's ignored steps count nowhere.
         episodes: Episodes finished.
         returns: Undiscounted returns of the last 100 of them.
         lengths: Their lengths in env steps.
-        chunks_received: Action chunks, one for each env of an action message.
-        chunks_fed_back: Chunks whose feedback was handed to the network.
-        chunks_dropped: Chunks lost with a connection, or by a reset in mid episode.
-        steps_dropped: Env steps that had been run for these.
         connections: Connections opened.
+        open: Tells which chunks are open now.
+        book: The ledger of the present connection, without what is open.
+        on_episodes: Called with ``ended`` bool [n], returns and lengths [n] where episodes ended.
     """
 
-    env_steps: int = 0
     episodes: int = 0
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
     lengths: deque[int] = field(default_factory=lambda: deque(maxlen=100))
-    chunks_received: int = 0
-    chunks_fed_back: int = 0
-    chunks_dropped: int = 0
-    steps_dropped: int = 0
     connections: int = 0
     started: float = field(default_factory=time.monotonic)
+    open: Callable[[], Open] = lambda: Open(0, 0)
+    book: Books = field(default_factory=Books)
+    on_episodes: Callable[[npt.NDArray[np.bool_], _Numbers, _Numbers], None] | None = None
+    _ended: Books = field(default_factory=Books)
+    _errors: list[str] = field(default_factory=list)
+
+    @property
+    def env_steps(self) -> int:
+        """Steps executed by envs; NEXT_STEP's ignored steps count nowhere."""
+        return self._ended.env_steps + self.book.env_steps
+
+    @property
+    def chunks_received(self) -> int:
+        """Action chunks, one for each env of an action message."""
+        return self._ended.chunks_received + self.book.chunks_received
+
+    @property
+    def chunks_fed_back(self) -> int:
+        """Chunks whose feedback was handed to the network."""
+        return self._ended.chunks_fed_back + self.book.chunks_fed_back
+
+    @property
+    def chunks_dropped(self) -> int:
+        """Chunks lost with a connection, or by a reset in mid episode."""
+        return self._ended.chunks_dropped.total() + self.book.chunks_dropped.total()
+
+    @property
+    def steps_dropped(self) -> int:
+        """Env steps that had been run for these."""
+        return self._ended.steps_dropped.total() + self.book.steps_dropped.total()
+
+    @property
+    def connection_books(self) -> Books:
+        """The ledger of the present connection, or of the last."""
+        books, now = self.book.copy(), self.open()
+        books.chunks_open, books.steps_open = now.chunks, now.steps
+        return books
+
+    @property
+    def books(self) -> Books:
+        """The ledger of all connections."""
+        books = self.connection_books
+        books.add(self._ended)
+        return books
+
+    @property
+    def book_errors(self) -> tuple[str, ...]:
+        """Accounts that do not balance, one sentence each; empty where all do."""
+        return (*self._errors, *self.books.errors())
 
     @property
     def mean_return(self) -> float | None:
         """Mean of :attr:`returns`; None before the first episode has finished."""
         return sum(self.returns) / len(self.returns) if self.returns else None
 
+    def connected(self) -> None:
+        """A new connection: the account of the one before is closed."""
+        errors = self.connection_books.errors(closed=True)
+        room = _MOST_ERRORS - len(self._errors)
+        self._errors += [f"connection {self.connections}: {error}" for error in errors[:room]]
+        self._ended.add(self.book)
+        self.book = Books()
+        self.connections += 1
+
     def count_step(
         self,
         active: npt.NDArray[np.bool_],
         ended: npt.NDArray[np.bool_],
-        returns: npt.NDArray[Any],
-        lengths: npt.NDArray[Any],
+        returns: _Numbers,
+        lengths: _Numbers,
     ) -> None:
         """Enter one step of the vector env; all arrays [n]."""
-        self.env_steps += int(active.sum())
+        self.book.env_steps += int(active.sum())
         if ended.any():
             self.episodes += int(ended.sum())
             self.returns.extend(returns[ended].tolist())
             self.lengths.extend(lengths[ended].tolist())
+            if self.on_episodes is not None:
+                self.on_episodes(ended, returns, lengths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from os import PathLike
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -12,23 +13,26 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from plugrl_gym.client import autoreset, loop
+from plugrl_gym.client.books import drop_reason
 from plugrl_gym.client.chunks import RESETTING, Chunks, StepRecord
 from plugrl_gym.client.connection import Endpoint, log_wait, parse_url
+from plugrl_gym.client.declaration import declare
 from plugrl_gym.client.episodes import EpisodeCounter, reported_success
 from plugrl_gym.client.handed_out import (
     as_numpy,
     check_text,
     check_vector_env,
-    env_id,
     like,
     merge_info,
     numbers,
+    read_actions,
     read_reset_mask,
     replace_rows,
     rows_of,
 )
 from plugrl_gym.client.info import InfoForwarder
 from plugrl_gym.client.loop import RunSummary
+from plugrl_gym.client.reaching import tls_context, warn_of_plain_key
 from plugrl_gym.client.rows import Rows
 from plugrl_gym.client.session import Session
 from plugrl_gym.client.statistics import ClientStatistics
@@ -40,12 +44,11 @@ from plugrl_gym.protocol import (
     Action,
     Infer,
     Observation,
-    SpaceDeclaration,
 )
+from plugrl_gym.protocol.credentials import check_key
 from plugrl_gym.spaces import (
     ActionLayout,
     ObservationLayout,
-    describe_space,
     standard_space,
 )
 from plugrl_gym.spaces.observations import select_row
@@ -81,8 +84,11 @@ class PlugRLVectorEnv(_Wrapper):
         forward_info: Keys of the env's info to send along with each finished chunk. Nothing but
             ``episode`` is sent otherwise.
         api_key: For a server that wants one.
+        ca_file: For ``wss://``: a PEM file with the certificates to trust in place of the
+            system's, an authority's or the server's own.
         connect_timeout: Seconds to try for a first connection.
-        reconnect_timeout: Seconds to try after a lost one.
+        reconnect_timeout: Seconds to try after a lost one; None for ever. The waits between two
+            attempts grow from 0.2 s to 15 s, at random, so that many clients do not come as one.
         metadata_timeout, liveness_timeout, reply_timeout: See
             :class:`~plugrl_gym.client.connection.Endpoint`.
         on_wait: Called once a second while waiting longer than 5 s; logs by default.
@@ -91,7 +97,7 @@ class PlugRLVectorEnv(_Wrapper):
         stats: :class:`~plugrl_gym.client.statistics.ClientStatistics`, counted live.
 
     Raises:
-        UsageError: A plain ``gym.Env``, an unreadable autoreset mode, a bad URL.
+        UsageError: A plain ``gym.Env``, an unreadable autoreset mode, a bad URL, key or file.
         UnsupportedSpace: A space with no encoding.
 
     Example:
@@ -113,10 +119,11 @@ class PlugRLVectorEnv(_Wrapper):
         mode: str = "train",
         forward_info: Sequence[str] = (),
         api_key: str | None = None,
+        ca_file: str | PathLike[str] | None = None,
         connect_timeout: float = 30.0,
-        reconnect_timeout: float = 300.0,
+        reconnect_timeout: float | None = 300.0,
         metadata_timeout: float = 20.0,
-        liveness_timeout: float = 60.0,
+        liveness_timeout: float | None = 60.0,
         reply_timeout: float | None = None,
         on_wait: Callable[[float, str], None] = log_wait,
     ) -> None:
@@ -133,19 +140,22 @@ class PlugRLVectorEnv(_Wrapper):
         self._layout = ObservationLayout(standard_space(env.single_observation_space))
         self._actions = ActionLayout(env.single_action_space, out_of_bounds)
         self._forwarder = InfoForwarder(forward_info)
-        self._declaration = self._declare(mode)
+        self._declaration = declare(env, self._mode, self._layout.space, mode)
         self._placeholder = self._actions.placeholder(env.num_envs)
         self._chunks = Chunks(env.num_envs, self._actions.shape, self._actions.dtype)
         self._episodes = EpisodeCounter(env.num_envs)
+        url = parse_url(url)
         endpoint = Endpoint(
-            url=parse_url(url),
-            api_key=api_key,
+            url=url,
+            api_key=None if api_key is None else check_key(api_key),
+            ssl_context=tls_context(url, ca_file),
             connect_timeout=connect_timeout,
             metadata_timeout=metadata_timeout,
             liveness_timeout=liveness_timeout,
             reply_timeout=reply_timeout,
             on_wait=on_wait,
         )
+        warn_of_plain_key(url, api_key)
         self._session = Session(endpoint, reconnect_timeout, self._on_lost)
         self._current: Observation | None = None
         self._handed_out: Any = None
@@ -153,7 +163,7 @@ class PlugRLVectorEnv(_Wrapper):
         self._began = np.zeros(env.num_envs, dtype=np.bool_)
         self._fed_back = np.zeros(env.num_envs, dtype=np.bool_)
         self._undeclared = True
-        self.stats = ClientStatistics()
+        self.stats = ClientStatistics(open=self._chunks.open)
 
     # -- Gymnasium's interface ------------------------------------------------------------
 
@@ -174,7 +184,7 @@ class PlugRLVectorEnv(_Wrapper):
         mask = read_reset_mask(options, self.num_envs, first=self._current is None)
         if self._current is not None and self._interrupts(mask):
             self._send(self._chunks.take_held())
-            self._session.hang_up()
+            self._session.hang_up("reset")
         if not self._session.finished:
             self._connect()
         with self._envs_may_move():
@@ -227,9 +237,9 @@ class PlugRLVectorEnv(_Wrapper):
         """Where this fails, envs and bookkeeping may disagree until the next full reset."""
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             self._current = None
-            self._session.hang_up()
+            self._session.hang_up(drop_reason(error))
             raise
 
     def _advance(self, executed: npt.NDArray[Any], overridden: npt.NDArray[np.bool_]) -> _Step:
@@ -266,7 +276,12 @@ class PlugRLVectorEnv(_Wrapper):
             )
         while len(self._chunks.ready):
             self._connect()
-            self._exchange()
+            try:
+                self._exchange()
+            except BaseException as error:
+                # Ctrl-C comes anywhere: what was under way is not taken up again.
+                self._session.hang_up(drop_reason(error))
+                raise
         return self._chunks.next_actions(self._placeholder)
 
     def close(self, **kwargs: Any) -> None:
@@ -276,7 +291,7 @@ class PlugRLVectorEnv(_Wrapper):
         try:
             if self._current is not None and self._session.connected:
                 self._send(self._chunks.flush(self._current))
-            self._session.hang_up()
+            self._session.hang_up("closed")
         finally:
             self._current = None
             super().close(**kwargs)
@@ -302,8 +317,17 @@ class PlugRLVectorEnv(_Wrapper):
         return loop.rollout(self, seed, max_steps, max_episodes, progress)
 
     def run(self, **kwargs: Any) -> RunSummary:
-        """Drain :meth:`rollout` (same arguments) and return its summary."""
+        """Drain :meth:`rollout` (same arguments) and return its summary.
+
+        ``between_steps=`` is called, without arguments, after each step, before the next action is
+        asked for.
+        """
         return loop.run(self, **kwargs)
+
+    @property
+    def owes_feedback(self) -> bool:
+        """Whether the server waits for a feedback; only then does its timeout run (SPEC 8.8)."""
+        return self._chunks.acting
 
     @property
     def finished(self) -> bool:
@@ -315,7 +339,7 @@ class PlugRLVectorEnv(_Wrapper):
     def _connect(self) -> None:
         if self._session.connect():
             self._undeclared = True
-            self.stats.connections += 1
+            self.stats.connected()
 
     def _exchange(self) -> None:
         """One message that brings the READY envs closer to their chunks."""
@@ -326,7 +350,7 @@ class PlugRLVectorEnv(_Wrapper):
                 return self._send(rows)
         elif len(envs := self._chunks.askable):
             return self._ask(envs)
-        return self._session.hang_up()
+        return self._session.hang_up("out of turn")
 
     def _ask(self, envs: npt.NDArray[np.int64]) -> None:
         assert self._current is not None
@@ -349,7 +373,7 @@ class PlugRLVectorEnv(_Wrapper):
         if answer is not None:
             self._undeclared = False
             self._chunks.assign(envs, *answer)
-            self.stats.chunks_received += len(envs)
+            self.stats.book.chunks_received += len(envs)
 
     def _accept(self, action: Action) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
         chunk = self._actions.decode(action.action)
@@ -361,15 +385,17 @@ class PlugRLVectorEnv(_Wrapper):
     def _send(self, rows: Rows | None) -> None:
         if rows is None or not self._session.connected:
             return
-        feedback = self._checked(
-            rows.to_feedback(self._session.features, self._forwarder, self._action_shape)
-        )
-        if self._session.feedback(feedback):
-            self._fed_back[rows.envs] = ~(rows.terminated | rows.truncated)
-            self.stats.chunks_fed_back += len(rows)
-        else:
-            self.stats.chunks_dropped += len(rows)
-            self.stats.steps_dropped += int(rows.steps.sum())
+        session, book, sent = self._session, self.stats.book, False
+        try:
+            feedback = rows.to_feedback(session.features, self._forwarder, self._action_shape)
+            sent = session.feedback(self._checked(feedback))
+        finally:
+            if sent:
+                self._fed_back[rows.envs] = ~(rows.terminated | rows.truncated)
+                book.feed_back(len(rows), int(rows.steps.sum()))
+            else:
+                why = "not sent" if session.connected else session.why
+                book.drop(len(rows), int(rows.steps.sum()), why)
 
     def _checked(self, message: Any) -> Any:
         """Stop a NaN or infinity where it is born, with the step at which it was."""
@@ -387,11 +413,10 @@ class PlugRLVectorEnv(_Wrapper):
             "not sent: mend the env, or clip the value below the wrapper"
         )
 
-    def _on_lost(self) -> None:
+    def _on_lost(self, why: str) -> None:
         dropped = self._chunks.drop()
         self._fed_back[:] = False
-        self.stats.chunks_dropped += dropped.chunks
-        self.stats.steps_dropped += dropped.steps
+        self.stats.book.drop(dropped.chunks, dropped.steps, why)
 
     # -- Steps ----------------------------------------------------------------------------
 
@@ -401,15 +426,7 @@ class PlugRLVectorEnv(_Wrapper):
         """What to run, and in which rows it differs from what the server chose."""
         if actions is None:
             return planned, np.zeros(self.num_envs, dtype=np.bool_)
-        given = np.asarray(actions)
-        if given.shape != planned.shape or not np.can_cast(given.dtype, planned.dtype, "same_kind"):
-            raise UsageError(
-                f"step(actions): expected {planned.dtype} {list(planned.shape)}, got {given.dtype} "
-                f"{list(given.shape)}"
-            )
-        executed = given.astype(planned.dtype)
-        if executed.dtype.kind == "f" and not np.isfinite(executed).all():
-            raise UsageError("step(actions): an action is NaN or infinite")
+        executed = read_actions(actions, planned)
         different = (executed != planned).reshape(self.num_envs, -1).any(axis=1)
         overridden = different & self._chunks.running
         if overridden.any() and EXECUTED_ACTIONS not in self._session.features:
@@ -490,20 +507,6 @@ class PlugRLVectorEnv(_Wrapper):
         if not self._session.connected:
             return False
         return bool((mask & (self._chunks.running | self._fed_back)).any())
-
-    def _declare(self, mode: str) -> SpaceDeclaration:
-        return SpaceDeclaration(
-            env_id=env_id(self.env),
-            num_envs=self.env.num_envs,
-            autoreset={
-                AutoresetMode.NEXT_STEP: "next-step",
-                AutoresetMode.SAME_STEP: "same-step",
-                AutoresetMode.DISABLED: "disabled",
-            }[self._mode],
-            observation=describe_space(self._layout.space, "the observation space"),
-            action=describe_space(self.env.single_action_space, "the action space"),
-            mode=mode,
-        )
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -6,22 +6,29 @@ import argparse
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from gymnasium import spaces
 
 from plugrl_gym.agents.random_agent import RandomAgent
 from plugrl_gym.commands.environments import spaces_of
-from plugrl_gym.commands.options import collected
+from plugrl_gym.commands.forwarding import given_options
+from plugrl_gym.commands.options import add_learner_options, collected
 from plugrl_gym.commands.output import Output
 from plugrl_gym.commands.space_text import parse_space
+from plugrl_gym.commands.trained import make_trained_agent
 from plugrl_gym.errors import UsageError
 from plugrl_gym.server import Client
 
 if TYPE_CHECKING:
     from plugrl_gym.agents.sb3 import SB3Agent
+    from plugrl_gym.agents.sb3.policy_agent import SB3PolicyAgent
 
 __all__ = ["NamingRandomAgent", "check_run_dir", "default_run_dir", "make_agent"]
+
+
+# Of the options of learners, those that a random agent understands.
+_FOR_RANDOM: Final = frozenset({"algo", "total_timesteps", "seed", "run_dir", "horizon"})
 
 
 class NamingRandomAgent(RandomAgent):
@@ -41,7 +48,7 @@ class NamingRandomAgent(RandomAgent):
 
 def make_agent(
     options: argparse.Namespace, run_dir: Path | None, output: Output
-) -> NamingRandomAgent | SB3Agent:
+) -> NamingRandomAgent | SB3Agent | SB3PolicyAgent:
     """Build the agent of ``serve``.
 
     Args:
@@ -55,8 +62,6 @@ def make_agent(
     observation, action = _given_spaces(options)
     if options.algo == "random":
         return _random(options, observation, action)
-    if options.horizon is not None:
-        raise UsageError(f"--horizon is only for --algo random; {options.algo} gives one step")
     try:
         from plugrl_gym.agents.sb3 import SB3Agent
     except ModuleNotFoundError as error:
@@ -64,19 +69,32 @@ def make_agent(
             f"--algo {options.algo} needs {error.name}, which is not installed: "
             'pip install "plugrl-gym[sb3]"'
         ) from error
+    if options.no_learn:
+        return make_trained_agent(options, observation, action)
     return SB3Agent(
-        options.algo,
+        None if ":" in options.algo else options.algo,  # a class that only the run names
         total_timesteps=options.total_timesteps,
         policy=options.policy,
         seed=options.seed,
         num_envs=options.num_envs,
         hyperparameters=collected(options.hyperparameters),
+        hyperparameter_file=options.hyperparams,
         preset=options.preset,
         run_dir=run_dir,
         observation_space=observation,
         action_space=action,
-        env_id=options.env_id,
+        env_id=options.env_id or options.for_env,
+        torch_threads=options.torch_threads,
         console=cast(TextIO, output.above) if options.table else None,
+        horizon=options.horizon or 1,
+        normalize=options.normalize,
+        async_learn=options.async_learn,
+        eval_episodes=options.eval_episodes,
+        final_evaluation=options.final_evaluation,
+        resume=options.resume,
+        load=options.load,
+        save_every=options.save_every,
+        keep=options.keep,
     )
 
 
@@ -85,14 +103,9 @@ def _random(
     observation: spaces.Space[Any] | None,
     action: spaces.Space[Any] | None,
 ) -> NamingRandomAgent:
-    for given, name in (
-        (options.hyperparameters, "-P"),
-        (options.policy, "--policy"),
-        (options.table, "--table"),
-        (options.preset not in ("auto", "none"), "--preset"),
-    ):
-        if given:
-            raise UsageError(f"{name} is for an algorithm that learns, and random does not")
+    for name, flag in given_options(add_learner_options, options).items():
+        if name not in _FOR_RANDOM and (name, options.preset) != ("preset", "none"):
+            raise UsageError(f"{flag} is for an algorithm that learns, and random does not")
     agent = NamingRandomAgent(
         action_space=action,
         observation_space=observation,

@@ -11,10 +11,20 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from plugrl_gym.errors import PlugRLError
+from plugrl_gym.errors import PlugRLError, RunFailed
 
-__all__ = ["EXIT_INTERRUPTED", "EXIT_USAGE", "Leash", "interrupt_main", "one_line", "run_command"]
+__all__ = [
+    "EXIT_FAILED",
+    "EXIT_INTERRUPTED",
+    "EXIT_USAGE",
+    "Leash",
+    "interrupt_main",
+    "one_line",
+    "run_command",
+]
 
+#: The run failed.
+EXIT_FAILED: Final = 1
 #: A mistake of the user's, an unreachable or foreign server, a refusal.
 EXIT_USAGE: Final = 2
 #: Ctrl-C, as shells count it.
@@ -45,7 +55,7 @@ def run_command(prog: str, body: Callable[[], int]) -> int:
         return EXIT_INTERRUPTED
     except PlugRLError as error:
         print(f"{prog}: {one_line(error)}", file=sys.stderr)
-        return EXIT_USAGE
+        return EXIT_FAILED if isinstance(error, RunFailed) else EXIT_USAGE
 
 
 @contextlib.contextmanager

@@ -6,15 +6,17 @@ import argparse
 import ast
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 __all__ = [
     "ALGORITHMS",
     "AUTORESET",
     "DEFAULT_TIMESTEPS",
     "VECTOR",
+    "Assignment",
     "CommandParser",
     "add_env_options",
+    "add_evaluation_options",
     "add_learner_options",
     "add_output_options",
     "assignment",
@@ -22,11 +24,16 @@ __all__ = [
     "count",
     "port",
     "seconds",
+    "seconds_or_none",
+    "threads",
     "whole",
 ]
 
 #: What ``--algo`` takes: "random" and the names in ``plugrl_gym.agents.sb3``, which needs torch.
-ALGORITHMS: Final = ("ppo", "random")
+ALGORITHMS: Final = (
+    *("a2c", "crossq", "ddpg", "dqn", "ppo", "qrdqn", "sac", "td3", "tqc", "trpo"),
+    "random",
+)
 #: Env steps of a run for which neither the user nor a preset says another number.
 DEFAULT_TIMESTEPS: Final = 1_000_000
 VECTOR: Final = ("sync", "async")
@@ -84,22 +91,47 @@ def seconds(text: str) -> float:
     return value
 
 
-def assignment(text: str) -> tuple[str, Any]:
+def seconds_or_none(text: str) -> float | None:
+    """A duration above 0, in seconds; None for ``none``."""
+    if text.lower() == "none":
+        return None
+    value = seconds(text)
+    if value == 0.0:
+        raise argparse.ArgumentTypeError("expected seconds above 0, or none")
+    return value
+
+
+def threads(text: str) -> int | str:
+    """A number of threads, or "auto"."""
+    return text if text == "auto" else count(text)
+
+
+class Assignment(NamedTuple):
+    """What was typed as ``name=value``; its str is to be typed again."""
+
+    name: str
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value!r}"
+
+
+def assignment(text: str) -> Assignment:
     """``name=value``: the value is a Python literal, or else the text itself.
 
     Example:
-        >>> assignment("n_steps=128"), assignment("learning_rate=lin_0.001")
-        (('n_steps', 128), ('learning_rate', 'lin_0.001'))
+        >>> assignment("n_steps=128").value, assignment("learning_rate=lin_0.001").value
+        (128, 'lin_0.001')
     """
     name, equals, value = text.partition("=")
     if not (equals and name.isidentifier()):
         raise argparse.ArgumentTypeError(f"expected name=value, got {text!r}")
     if value.lower() in _WORDS:
-        return name, _WORDS[value.lower()]
+        return Assignment(name, _WORDS[value.lower()])
     try:
-        return name, ast.literal_eval(value)
+        return Assignment(name, ast.literal_eval(value))
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        return name, value
+        return Assignment(name, value)
 
 
 def collected(assignments: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -108,14 +140,15 @@ def collected(assignments: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def add_learner_options(parser: argparse.ArgumentParser) -> None:
-    """What the server's side of a run needs to know."""
+    """What the server's side of a run needs to know; ``train`` passes all of it on to ``serve``."""
     group = parser.add_argument_group("learning")
     group.add_argument(
         "--algo",
         choices=ALGORITHMS,
-        default="ppo",
-        help="ppo learns, by Stable-Baselines3; random acts at random and learns nothing "
-        "(default: ppo)",
+        metavar="NAME",
+        help="a2c, ddpg, dqn, ppo, sac, td3 of Stable-Baselines3; crossq, qrdqn, tqc, trpo of "
+        "sb3-contrib (extra contrib); random acts at random and learns nothing (default: "
+        "that of --resume or --load, else ppo)",
     )
     group.add_argument(
         "--total-timesteps",
@@ -131,13 +164,49 @@ def add_learner_options(parser: argparse.ArgumentParser) -> None:
         "--run-dir",
         type=Path,
         metavar="DIR",
-        help="gets model.zip, progress.csv and result.json (default: runs/ALGO-DATE-TIME)",
+        help="gets checkpoints, model.zip, progress.csv and result.json; must not hold another run "
+        "(default: runs/ALGO-DATE-TIME)",
     )
+    _add_durability(group)
     _add_hyperparameters(group)
+    group.add_argument(
+        "--torch-threads",
+        type=threads,
+        default="auto",
+        metavar="N",
+        help="how many threads torch calculates with; auto takes 1 where the policy sees no "
+        "images, which is faster there, else torch's own number (default: auto)",
+    )
     group.add_argument(
         "--table",
         action="store_true",
         help="print Stable-Baselines3's table of numbers after each update",
+    )
+
+
+def _add_durability(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--save-every",
+        type=whole,
+        metavar="N",
+        help="write a checkpoint every N env steps; 0 for one at the end only (default: 10,000)",
+    )
+    group.add_argument(
+        "--keep", type=count, metavar="K", help="keep the last K checkpoints (default: 3)"
+    )
+    group.add_argument(
+        "--resume",
+        type=Path,
+        metavar="DIR",
+        help="go on with the run in DIR, with its own settings, as if nothing had happened; a "
+        "larger --total-timesteps makes it longer",
+    )
+    group.add_argument(
+        "--load",
+        type=Path,
+        metavar="FILE",
+        help="begin with a model that Stable-Baselines3 saved: its weights, optimizers and, where "
+        "there is no -P, its settings; env steps count from 0",
     )
 
 
@@ -151,7 +220,15 @@ def _add_hyperparameters(group: argparse._ArgumentGroup) -> None:
         metavar="NAME=VALUE",
         help="any argument of the algorithm's constructor in Stable-Baselines3, as often as "
         "needed: -P n_steps=128 -P learning_rate=lin_0.001 (falls from 0.001 to 0) "
-        "-P \"policy_kwargs={'net_arch': [64, 64]}\"",
+        "-P \"policy_kwargs={'net_arch': [64, 64], 'activation_fn': 'ReLU'}\" "
+        "-P action_noise=normal:0.1",
+    )
+    group.add_argument(
+        "--hyperparams",
+        type=Path,
+        metavar="FILE",
+        help="a YAML file of such arguments, as rl-baselines3-zoo has them, for one env or by env "
+        "id; -P wins over it, and it wins over a preset",
     )
     group.add_argument(
         "--policy",
@@ -170,12 +247,30 @@ def _add_hyperparameters(group: argparse._ArgumentGroup) -> None:
         "--horizon",
         type=count,
         metavar="H",
-        help="steps in each chunk of actions; only for random (default: 1)",
+        help="env steps that the policy chooses at once; they run without asking it, up to the "
+        "end of the episode. Timesteps and the discount stay those of env steps (default: 1)",
+    )
+    group.add_argument(
+        "--normalize",
+        action=argparse.BooleanOptionalAction,
+        help="keep running statistics of observations and rewards, normalize both by them, and "
+        "save them as vecnormalize.pkl beside the model (default: as the preset says; else no)",
+    )
+    group.add_argument(
+        "--async-learn",
+        action="store_true",
+        help="go on acting while the model learns, off-policy algorithms only; as many gradient "
+        "steps for each env step, but no run is then like another (default: act and learn in turn)",
     )
 
 
 def add_env_options(parser: argparse.ArgumentParser, num_envs: str) -> None:
-    """What the client's side of a run needs to know; ``num_envs`` words the default number."""
+    """What the client's side of a run needs to know; ``train`` passes all of it on to ``rollout``.
+
+    Args:
+        parser: Gets them.
+        num_envs: Words the default number of envs.
+    """
     group = parser.add_argument_group("envs")
     group.add_argument(
         "--num-envs",
@@ -205,6 +300,26 @@ def add_env_options(parser: argparse.ArgumentParser, num_envs: str) -> None:
         metavar="NAME=VALUE",
         help="an argument for the env, as often as needed: --env-kwargs render_mode=rgb_array",
     )
+
+
+def add_evaluation_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """When a training client evaluates; ``train`` passes it on. Returns the group, for more."""
+    group = parser.add_argument_group("evaluation")
+    group.add_argument(
+        "--eval-every",
+        type=count,
+        metavar="N",
+        help="evaluate the policy after every N env steps, in envs of their own and without "
+        "exploration; the best one is kept as best_model.zip (default: never)",
+    )
+    group.add_argument(
+        "--eval-episodes",
+        type=count,
+        default=10,
+        metavar="M",
+        help="episodes of one evaluation (default: 10)",
+    )
+    return group
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

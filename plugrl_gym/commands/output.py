@@ -86,8 +86,8 @@ class _Formatter(logging.Formatter):
 
 
 def _said_already(record: logging.LogRecord) -> bool:
-    """The server logs its address and its end, which the command says in its own words."""
-    return not record.msg.startswith(("listening on", "the run ends"))
+    """The server logs its address, end and failure, which the command says in its own words."""
+    return not record.msg.startswith(("listening on", "the run ends", "the agent failed"))
 
 
 def json_line(values: Mapping[str, Any]) -> str:

@@ -151,11 +151,22 @@ class ClientProgress:
         return f"waiting for {self._notice[2]}, {self._notice[1]:.0f} s"
 
 
-def server_reading(run: RunSnapshot, total: int | None, learning: bool) -> Reading | None:
-    """A server's reading; None while there is nothing to tell."""
+def server_reading(
+    run: RunSnapshot, total: int | None, learning: bool, evaluation: object = None
+) -> Reading | None:
+    """A server's reading; None while there is nothing to tell.
+
+    Args:
+        run: So far.
+        total: Env steps in all; None where nobody knows.
+        learning: Whether it learns just now.
+        evaluation: The last one, whose str goes into the line; None before the first.
+    """
     if not run.clients_seen:
         return None
     pace = _pace(run.steps_per_second, run.mean_return)
+    if evaluation is not None:
+        pace += f", evaluation {evaluation}"
     pause = "no client" if not run.clients else "learning" if learning else ""
     return Reading(run.env_steps, total, f"{pace}, {pause}" if pause else pace)
 

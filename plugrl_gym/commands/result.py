@@ -6,12 +6,13 @@ import csv
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from plugrl_gym.commands.output import json_line
 from plugrl_gym.server import RunSnapshot
 
-__all__ = ["first_reaching", "make_result", "sentence", "write_result"]
+__all__ = ["first_reaching", "imbalance", "make_result", "sentence", "write_result"]
 
 
 def make_result(
@@ -21,6 +22,7 @@ def make_result(
     run: RunSnapshot,
     counters: Any,
     finished: bool,
+    evaluations: Any = None,
 ) -> dict[str, Any]:
     """The numbers of a run, in the order of result.json.
 
@@ -29,13 +31,18 @@ def make_result(
         env_id: As the first client declared it.
         seed: As typed.
         run: Taken when the run was over.
-        counters: The learner's ``transitions_stored`` and ``chunks_dropped``; None for one that
-            stores nothing.
+        counters: The learner's ``transitions_stored``, ``chunks_dropped`` and ``stale``; None for
+            one that stores nothing.
         finished: Whether the agent ended the run, rather than its operator.
+        evaluations: The agent's; None for one that keeps none.
 
     Returns:
-        ``timesteps`` are env steps; ``mean_return`` is of the last 100 episodes, None before the
-        first ends; ``steps_per_second`` and ``wall_seconds`` count from the first action on.
+        ``timesteps`` are env steps; ``stale_transitions`` were chosen by an older policy than the
+        learner's when they came; ``mean_return`` is of the last 100 episodes, None before the
+        first ends; ``steps_per_second`` and ``wall_seconds`` count from the first action on;
+        ``eval`` is about evaluating clients, which nothing else counts, and None where there were
+        none; ``books`` is the ledger (:mod:`plugrl_gym.server.books`) and what does not balance
+        in it.
     """
     rate = run.steps_per_second
     return {
@@ -51,9 +58,21 @@ def make_result(
         "chunks_dropped": run.abandoned + run.dropped
         if counters is None
         else counters.chunks_dropped,
+        "stale_transitions": 0 if counters is None else counters.stale,
         "finished": finished,
         "learning_seconds": round(run.learning_seconds, 3),
+        "eval": _evaluation(run, evaluations),
+        "books": run.books.to_dict() | {"errors": list(run.book_errors)},
     }
+
+
+def _evaluation(run: RunSnapshot, evaluations: Any) -> dict[str, Any] | None:
+    """Of the last 100 episodes of evaluating clients, and what the agent says of all of them."""
+    found: dict[str, Any] = {} if evaluations is None else evaluations.summary()
+    if not (run.evaluation_episodes or found):
+        return None
+    mean = fmean(run.evaluation_returns) if run.evaluation_returns else None
+    return {"episodes": run.evaluation_episodes, "mean_return": mean, **found}
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
@@ -73,8 +92,31 @@ def sentence(result: Mapping[str, Any]) -> str:
         returns = f"{result['episodes']:,} episodes, mean return {mean:.1f} over the last {last}"
     return (
         f"{result['timesteps']:,} env steps in {result['wall_seconds']:,.0f} s "
-        f"({result['steps_per_second']:,.0f} steps/s); {returns}"
+        f"({result['steps_per_second']:,.0f} steps/s); {returns}{_judged(result['eval'])}"
+        f"{imbalance(result['books'])}"
     )
+
+
+def _judged(evaluation: Mapping[str, Any] | None) -> str:
+    """The part of a sentence about evaluations; empty where there were none."""
+    if evaluation is None:
+        return ""
+    if "best_mean_reward" in evaluation:
+        best, last = (
+            f"{evaluation[f'{which}_mean_reward']:.1f} ± {evaluation[f'{which}_std_reward']:.1f} "
+            f"at step {evaluation[f'{which}_timesteps']:,}"
+            for which in ("best", "last")
+        )
+        return f"; best evaluation {best}, last {last}"
+    mean = evaluation["mean_return"]
+    returns = "" if mean is None else f", mean return {mean:.1f}"
+    return f"; {evaluation['episodes']:,} evaluation episodes{returns}"
+
+
+def imbalance(books: Mapping[str, Any]) -> str:
+    """The end of a sentence about a run whose books do not balance; empty where they do."""
+    errors = books["errors"]
+    return f"; THE BOOKS DO NOT BALANCE: {'; '.join(errors)}" if errors else ""
 
 
 def first_reaching(

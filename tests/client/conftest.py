@@ -15,7 +15,7 @@ from tests.support.memory import MemoryServer
 @pytest.fixture
 def wrap(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PlugRLVectorEnv]:
     """(vector env, memory server) -> a PlugRLVectorEnv that talks to it."""
-    monkeypatch.setattr(session, "_RETRY_DELAY", 0.0)
+    monkeypatch.setattr(session, "_LONGEST_DELAY", 0.0)
 
     def make(env: Any, server: MemoryServer, **kwargs: Any) -> PlugRLVectorEnv:
         monkeypatch.setattr(session, "Connection", server.connect)

@@ -10,9 +10,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import gymnasium as gym
 import msgpack
 import numpy as np
 import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from websockets.sync.server import serve
 
 from plugrl_gym import (
@@ -25,7 +27,7 @@ from plugrl_gym import (
     ServerRefused,
     UsageError,
 )
-from plugrl_gym.client import session
+from plugrl_gym.client import heartbeat, session
 from plugrl_gym.client.connection import parse_url
 from plugrl_gym.protocol import Action, encode
 from tests.client.conftest import sync
@@ -37,7 +39,7 @@ STOP = "plugrl-server-stop"
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_RETRY_DELAY", 0.05)
+    monkeypatch.setattr(session, "_LONGEST_DELAY", 0.05)
 
 
 def wrap(url: str, env: Any = None, **kwargs: Any) -> PlugRLVectorEnv:
@@ -195,6 +197,30 @@ def scripted_at(port: int, handler: Any) -> Any:
     return running()
 
 
+class Crashing(CountingEnv):
+    def step(self, action: Any) -> Any:
+        if self.time == 5:
+            raise RuntimeError("sim crashed")
+        return super().step(action)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")  # of the worker that is gone
+def test_crash_of_an_async_worker_reaches_the_user_and_closes_with_1000() -> None:
+    def chunks(peer: Peer) -> None:
+        peer.greet()
+        peer.exchange(10, horizon=3)
+
+    vector = AsyncVectorEnv(
+        [lambda: CountingEnv(9), lambda: Crashing(9)], autoreset_mode=AutoresetMode.SAME_STEP
+    )
+    with scripted(chunks) as server, wrap(server.url, vector) as envs:
+        with pytest.raises(RuntimeError, match="sim crashed"):
+            envs.run()
+        assert server.wait_for_ends(1) == [(1000, "")]
+        assert envs.stats.books.steps_dropped == {"env failed": 4}
+        assert envs.stats.book_errors == ()
+
+
 # -- Refusals and protocol errors -----------------------------------------------------------
 
 
@@ -340,26 +366,90 @@ def test_client_never_takes_a_late_answer_for_the_next() -> None:
         assert len(server.peers) == 2
 
 
-def test_client_notices_a_server_without_a_sign_of_life() -> None:
+class Freezing:
+    """Stops a connection as ``kill -STOP`` would: it stays open and answers nothing."""
+
+    def __init__(self) -> None:
+        self.frozen, self.thawed = threading.Event(), threading.Event()
+
+    def hold(self, peer: Peer) -> None:
+        # Pongs are sent under this lock: a stopped process sends none either.
+        with peer.socket.protocol_mutex:
+            self.frozen.set()
+            assert self.thawed.wait(20)
+
+
+def test_client_leaves_a_server_without_a_sign_of_life_while_it_waits() -> None:
+    freezing = Freezing()
+
     def freeze(peer: Peer) -> None:
         peer.greet()
         peer.receive()
-        # Pongs are sent under this lock: a stopped process sends none either.
-        with peer.socket.protocol_mutex:
-            frozen.set()
+        freezing.hold(peer)
+
+    with scripted(freeze, stop_after(3)) as server, wrap(server.url, liveness_timeout=1.0) as envs:
+        try:
+            summary = envs.run()
+        finally:
+            freezing.thawed.set()
+    assert (summary.finished, summary.connections) == (True, 2)
+    assert freezing.frozen.is_set()
+
+
+def test_client_notices_a_dead_server_while_its_env_steps() -> None:
+    freezing = Freezing()
+    found_out = threading.Event()
+
+    class Slow(CountingEnv):
+        def step(self, action: Any) -> Any:
+            if not found_out.is_set():
+                envs._session._connection._heartbeat._thread.join(20)
+                found_out.set()
+            return super().step(action)
+
+    def freeze(peer: Peer) -> None:
+        peer.greet()
+        infer = peer.receive()
+        peer.act(np.zeros((1, len(infer.env_indices)), np.int64))
+        freezing.hold(peer)
+
+    with scripted(freeze, stop_after(3)) as server:
+        envs = wrap(server.url, sync(Slow(3)), liveness_timeout=1.0)
+        try:
+            assert envs.run().finished
+        finally:
+            freezing.thawed.set()
+            envs.close()
+    assert envs.stats.books.chunks_dropped == {"no sign of life": 1}
+
+
+def test_client_notices_a_dead_server_that_takes_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heartbeat, "_SLOWEST", 1e9)
+    thawed = threading.Event()
+
+    class Big(CountingEnv):
+        def __init__(self) -> None:
+            super().__init__(3)
+            self.observation_space = gym.spaces.Box(0, 1, (1_000_000,), np.float64)
+
+        def _observe(self) -> np.ndarray:
+            return np.zeros(1_000_000)
+
+    def deaf(peer: Peer) -> None:
+        peer.greet()
+        with peer.socket.recv_flow_control:  # nothing is read from the socket any more
             assert thawed.wait(20)
 
-    frozen, thawed = threading.Event(), threading.Event()
-    with scripted(freeze) as server:
-        envs = wrap(server.url, liveness_timeout=1.0)
-        envs.reset()
+    with scripted(deaf, stop_after(1)) as server:
+        envs = wrap(server.url, sync(Big()), liveness_timeout=2.0)
         try:
-            with pytest.raises(ReplyTimeout, match="no sign of life"):
-                envs.step()
+            assert envs.run().finished
         finally:
             thawed.set()
-        assert frozen.is_set()
-        envs.close()
+            envs.close()
+    assert envs.stats.connections == 2
 
 
 def test_client_waits_for_a_server_that_learns_and_answers_pings() -> None:

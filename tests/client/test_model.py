@@ -62,7 +62,7 @@ class Walk:
 
     def go(self) -> None:
         self.wrapped.reset(seed=0)
-        for _ in range(STEPS):
+        for step in range(STEPS):
             if self.rng.random() < self.reset_rate:
                 self.reset()
             planned = self.wrapped.infer()
@@ -72,6 +72,7 @@ class Walk:
                 actions[self.rng.integers(len(actions))] = -1.0 - self.drawn
             info = self.wrapped.step(actions)[4]
             assert info["action"].shape == planned.shape
+            assert step % 10 or self.wrapped.stats.book_errors == ()
         self.server.fault = lambda message: None
         self.wrapped.close()
 
@@ -125,6 +126,7 @@ def check(walk: Walk) -> None:
     assert len(trace) - len(told) == stats.steps_dropped, "a step was lost without being counted"
     assert stats.chunks_received == stats.chunks_fed_back + stats.chunks_dropped
     assert stats.chunks_fed_back == len(walk.server.rows)
+    assert (stats.book_errors, stats.books.chunks_open) == ((), 0)
     if not walk.fault_rate and not walk.reset_rate:
         # Only the close can cost anything, where its turn to speak had passed.
         assert stats.connections == 1

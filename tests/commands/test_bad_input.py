@@ -156,6 +156,17 @@ def test_a_plain_env_is_one_line_that_shows_the_cure(capsys):
         ("GraphObservation-v0", [], "is a Graph space, which has no encoding on the wire; flatten"),
         ("TinyImage-v0", ["--policy", "CnnPolicy"], "env has Box(3,8,8)"),
         ("Instructed-v0", ["--vector", "async"], "Text observations need shared_memory=False"),
+        ("TinyImage-v0", ["--algo", "sac"], "sac needs Box actions, env has Discrete(2)"),
+        pytest.param(
+            *("Boundless-v0", ["--algo", "sac"]),
+            "sac needs finite action bounds, env has Box(1,) from -inf to inf",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            *("Stuck-v0", ["--algo", "sac"]),
+            "sac needs action bounds low < high, env has Box(2,) from 0.5 to 0.5 (number 1)",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_train_refuses_an_env_that_cannot_be_served(tmp_path, env, options, expected):

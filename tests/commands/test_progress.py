@@ -41,6 +41,12 @@ def test_a_servers_reading():
     assert str(server_reading(run, None, False)).startswith("1,200 steps, ")
 
 
+def test_a_servers_reading_tells_the_last_evaluation():
+    run = snapshot(clients_seen=1, clients=1, steps_per_second=5.0)
+    reading = server_reading(run, None, True, "9.0 ± 1.0 over 2 episodes at step 8")
+    assert reading.text == "5 steps/s, evaluation 9.0 ± 1.0 over 2 episodes at step 8, learning"
+
+
 def test_a_server_tells_that_its_clients_are_gone():
     assert server_reading(snapshot(clients_seen=2), None, False).text == "0 steps/s, no client"
 
@@ -60,9 +66,9 @@ def test_a_clients_reading_counts_its_rate_from_the_first_step(monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     stats = ClientStatistics()
     progress = ClientProgress(stats, 1000)
-    now[0], stats.env_steps = 200.0, 8
+    now[0], stats.book.env_steps = 200.0, 8
     progress.read()
-    now[0], stats.env_steps = 202.0, 108
+    now[0], stats.book.env_steps = 202.0, 108
     stats.returns.append(9.0)
     assert str(progress.read()) == "108 of 1,000 steps, 50 steps/s, mean return 9.0"
 
@@ -165,6 +171,37 @@ def test_a_result_in_words():
     assert sentence(result) == (
         "1,000 env steps in 20 s (50 steps/s); 2 episodes, mean return 1.5 over the last 2"
     )
+
+
+class Judged:
+    """What an agent says of its evaluations."""
+
+    def __init__(self, **said):
+        self._said = said
+
+    def summary(self):
+        return self._said
+
+
+def test_a_result_tells_of_evaluations_apart():
+    run = snapshot(evaluation_episodes=3, evaluation_returns=(1.0, 2.0, 6.0))
+    result = make_result("random", None, None, run, None, finished=True)
+    assert result["eval"] == {"episodes": 3, "mean_return": 3.0}
+    assert sentence(result).endswith("; no episode ended; 3 evaluation episodes, mean return 3.0")
+    assert make_result("random", None, None, snapshot(), None, False)["eval"] is None
+
+
+def test_a_result_names_the_best_evaluation():
+    said = {
+        f"{which}_{what}": value
+        for which, values in (("best", (9.0, 1.5, 4000)), ("last", (8.0, 0.5, 6000)))
+        for what, value in zip(("mean_reward", "std_reward", "timesteps"), values, strict=True)
+    }
+    run = snapshot(evaluation_episodes=3)
+    result = make_result("ppo", None, None, run, None, True, Judged(evaluations=2, **said))
+    assert result["eval"] == {"episodes": 3, "mean_return": None, "evaluations": 2, **said}
+    expected = "; best evaluation 9.0 ± 1.5 at step 4,000, last 8.0 ± 0.5 at step 6,000"
+    assert expected in sentence(result)
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,20 @@ class Instructed(_Shaped):
     observation_space = spaces.Dict(at=spaces.Box(-1, 1, (2,)), goal=spaces.Text(8))
 
 
+class Boundless(_Shaped):
+    """An action without bounds."""
+
+    action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+
+class Stuck(_Shaped):
+    """An action of which one number cannot change."""
+
+    action_space = spaces.Box(np.float32([-1, 0.5]), np.float32([1, 0.5]))
+
+
+gym.register("Boundless-v0", Boundless)
+gym.register("Stuck-v0", Stuck)
 gym.register("DictAction-v0", DictAction)
 gym.register("GraphObservation-v0", GraphObservation)
 gym.register("TinyImage-v0", TinyImage)

@@ -10,7 +10,7 @@ import msgpack
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-__all__ = ["fuzz", "junk", "mutated", "spliced", "unpacked"]
+__all__ = ["fuzz", "junk", "mutated", "places", "spliced", "unpacked"]
 
 
 def fuzz(examples: int) -> settings:
@@ -98,12 +98,12 @@ def unpacked(frame: bytes) -> Any:
     return msgpack.unpackb(frame, strict_map_key=False)
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items:
-            yield from _places(item, (*path, key))
+            yield from places(item, (*path, key))
 
 
 @st.composite
@@ -111,7 +111,7 @@ def mutated(draw: st.DrawFn, frame: bytes) -> bytes:
     """``frame`` with one to three of its parts replaced, dropped or added."""
     value = {"": copy.deepcopy(unpacked(frame))}
     for _ in range(draw(st.integers(1, 3))):
-        path = draw(st.sampled_from(list(_places(value))[1:]))
+        path = draw(st.sampled_from(list(places(value))[1:]))
         holder: Any = value
         for key in path[:-1]:
             holder = holder[key]

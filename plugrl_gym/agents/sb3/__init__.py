@@ -12,12 +12,13 @@ from plugrl_gym.agents.sb3.settings.presets import Preset, load_preset, preset_n
 
 if TYPE_CHECKING:
     from plugrl_gym.agents.sb3.agent import SB3Agent
+    from plugrl_gym.agents.sb3.policy_agent import SB3PolicyAgent
 
 # OpenMP reads this when torch is loaded. Its threads otherwise wait for each other by spinning,
 # which on cores shared with the client costs 71 s instead of 2.6 s for 8000 steps of CartPole-v1.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-__all__ = ["Preset", "SB3Agent", "load_preset", "preset_names"]
+__all__ = ["Preset", "SB3Agent", "SB3PolicyAgent", "load_preset", "preset_names"]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,4 +26,8 @@ def __getattr__(name: str) -> Any:
         from plugrl_gym.agents.sb3.agent import SB3Agent
 
         return SB3Agent
+    if name == "SB3PolicyAgent":
+        from plugrl_gym.agents.sb3.policy_agent import SB3PolicyAgent
+
+        return SB3PolicyAgent
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

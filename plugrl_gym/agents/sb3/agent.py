@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TextIO
+from typing import Any, Final, TextIO
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
-from stable_baselines3.common.utils import obs_as_tensor
 
+from plugrl_gym.agents.sb3.acting import in_groups
+from plugrl_gym.agents.sb3.evaluation import Evaluator
 from plugrl_gym.agents.sb3.learners import Learner, RunPlan, make_learner
-from plugrl_gym.agents.sb3.learners.trajectories import concatenate
-from plugrl_gym.agents.sb3.model import ModelPlan
-from plugrl_gym.agents.sb3.policy_spaces import (
-    PolicyActions,
-    PolicyArray,
-    PolicyObservations,
-    brief,
-)
+from plugrl_gym.agents.sb3.learners.health import check_actions, forward_pass
+from plugrl_gym.agents.sb3.model import ModelPlan, has_image
+from plugrl_gym.agents.sb3.normalization import normalize_arguments
+from plugrl_gym.agents.sb3.policy_spaces import PolicyArray
+from plugrl_gym.agents.sb3.run_spaces import RunSpaces
+from plugrl_gym.agents.sb3.runs.choices import Choices
+from plugrl_gym.agents.sb3.runs.config import RunConfig
 from plugrl_gym.agents.sb3.runs.counters import Counters
-from plugrl_gym.agents.sb3.runs.run_files import make_logger, save_model
-from plugrl_gym.agents.sb3.settings.algorithms import check_hyperparameters, find_algorithm
-from plugrl_gym.agents.sb3.settings.presets import Preset, load_preset, preset_names
+from plugrl_gym.agents.sb3.runs.evaluations import Evaluations
+from plugrl_gym.agents.sb3.runs.keeper import RunKeeper
+from plugrl_gym.agents.sb3.runs.logs import make_logger
+from plugrl_gym.agents.sb3.runs.resuming import StoredRun, source_of
+from plugrl_gym.agents.sb3.runs.snapshot import MODEL
+from plugrl_gym.agents.sb3.settings.algorithms import default_log_interval, find_algorithm
+from plugrl_gym.agents.sb3.settings.choice import SettingsChoice, first_said
+from plugrl_gym.agents.sb3.settings.hyperparameter_file import HyperparameterFile
+from plugrl_gym.agents.sb3.settings.hyperparameters import check_hyperparameters, check_policy
+from plugrl_gym.agents.sb3.settings.presets import Preset
+from plugrl_gym.agents.sb3.threads import (
+    TorchThreads,
+    check_torch_threads,
+    set_torch_threads,
+)
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol import Feedback, Infer, Metadata, SpaceDeclaration
 from plugrl_gym.server.agent import Agent, Client, Refusal, Request
-from plugrl_gym.spaces import build_space, describe_space
+from plugrl_gym.spaces import build_space
 
 __all__ = ["DEFAULT_TIMESTEPS", "SB3Agent"]
 
@@ -47,15 +59,6 @@ DEFAULT_TIMESTEPS: Final = 1_000_000
 _MOST_ENVS: Final = 65_536
 
 
-class _Spaces(NamedTuple):
-    """What the run's envs have, and how a policy deals with it."""
-
-    observation: spaces.Space[Any]
-    action: spaces.Space[Any]
-    observations: PolicyObservations
-    actions: PolicyActions
-
-
 class SB3Agent(Agent):
     """Trains one SB3 model on what all clients send.
 
@@ -65,29 +68,73 @@ class SB3Agent(Agent):
     of SB3's own ``learn()``.
 
     Args:
-        algorithm: ``"ppo"``, or an on-policy class of SB3.
+        algorithm: ``"ppo"``, ``"sac"`` or another name that ``serve --help`` lists, or a class
+            that shares SB3's on-policy or off-policy loop; None for that of ``resume`` or
+            ``load``, else PPO.
         total_timesteps: Env steps to learn from, rounded up to whole rollouts as SB3 does. None
             for the preset's number, else :data:`DEFAULT_TIMESTEPS`.
         policy: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"`` or a class; None to
             choose by the spaces.
         seed: Seeds Python, NumPy and torch when the model is built, as SB3 does.
-        num_envs: E, where a rollout is ``n_steps * E`` transitions, whichever env sends them;
-            None for the first learning client's number of envs.
-        hyperparameters: Any arguments of the SB3 constructor; they win over a preset. ``"lin_X"``
-            is a schedule that falls linearly from X to 0.
+        num_envs: E, where a rollout is ``n_steps * E`` transitions, and an off-policy algorithm
+            updates every ``train_freq * E`` env steps, whichever env sends them; None for the
+            first learning client's number of envs.
+        hyperparameters: Any arguments of the SB3 constructor; they win over a file and a preset.
+            ``"lin_X"`` is a schedule that falls linearly from X to 0, ``"normal:0.1"`` action
+            noise, and in ``policy_kwargs`` ``"ReLU"`` that class of torch.
+        hyperparameter_file: YAML as of rl-baselines3-zoo (or TOML); wins over a preset. None for
+            none.
         preset: ``"auto"`` takes the preset of the env that the first client declares, ``"none"``
             takes none, any other str is the env id of the preset to take.
-        run_dir: Gets progress.csv and, at the end, model.zip; None for no files.
+        run_dir: Gets config.json, checkpoints, model.zip and progress.csv; it must not hold
+            another run. None for no files.
         observation_space, action_space: Of a single env; both or neither.
         env_id: Stands in for the declaration of clients that make none.
         console: Gets SB3's table of numbers after each update; None for none.
         callback: SB3 callback(s). Their ``on_step`` runs once for each feedback message.
-        log_interval: Updates between two lines of the log.
+        log_interval: Updates, or episodes of an off-policy algorithm, between two lines of the
+            log; None for SB3's default.
+        eval_episodes: Episodes of one evaluation, which a client with ``mode: "eval"`` plays under
+            one policy; its mean goes into the log and evaluations.csv, and the best policy into
+            best_model.zip.
+        final_evaluation: Once everything is learned, leave time for an evaluation: the run is over
+            when a learning client asks for a further action, or leaves.
+        horizon: H, env steps that the policy chooses at once, as one flat action. Timesteps are
+            env steps always, a rollout is as many transitions as ever; the discount is per env
+            step, GAE's lambda per transition.
+        normalize: True keeps running statistics of observations and rewards, normalizes both by
+            them and saves them as vecnormalize.pkl, for SB3's VecNormalize; a mapping has its
+            arguments, None is for what a preset says. Evaluating clients add nothing to them.
+        max_policy_lag: Updates that an on-policy transition may be old, for among several clients
+            one may still run what an older policy chose. It keeps that policy's log-probability,
+            so that the ratio corrects for it. Older ones are left out, and nothing is estimated
+            across the gap.
+        resume: The directory of a run that goes on, from its newest whole checkpoint, as if
+            nothing had happened. All settings are its own; ``total_timesteps`` may be larger than
+            it was, and schedules then are where they would be if it had always been that. The
+            ``callback`` must be given again; how often it was called is known. The files may run
+            code of whoever wrote them.
+        load: A model that plain SB3 saved, from which a new run goes on learning: its weights,
+            optimizers and, where there are no ``hyperparameters`` here, its settings. Env steps,
+            and with them schedules and exploration, begin at 0, as after SB3's own ``load()``.
+            Statistics of a vecnormalize.pkl beside it are taken over.
+        save_every: Env steps between two checkpoints in ``run_dir``; each is written before the
+            next action after as many steps. There is one at the start and one at the end. 0 for
+            one at the end only; None for 10,000, or what the resumed run had.
+        keep: How many checkpoints stay; None for 3, or what the resumed run had.
+        async_learn: Act on a copy of the policy while the model learns in its thread, off-policy
+            algorithms only. The ratio of gradient steps to env steps stays: where learning falls
+            more than two updates behind, acting waits. Such a run cannot be repeated exactly.
+        torch_threads: How many threads torch calculates with, in the whole process. ``"auto"``
+            takes one where the policy sees no images, which is faster there and leaves the other
+            cores to the envs; None leaves torch as it is. Another number of threads may give
+            weights other in their last bits.
         arguments: More hyperparameters, for ``SB3Agent("ppo", n_steps=128)``.
 
     Attributes:
         model: The SB3 model; None until it is built.
         counters: What happened so far.
+        evaluations: What evaluating clients found so far.
 
     Raises:
         UsageError: An unknown algorithm, hyperparameter or preset, or settings that SB3 refuses.
@@ -100,13 +147,14 @@ class SB3Agent(Agent):
 
     def __init__(
         self,
-        algorithm: str | type[BaseAlgorithm] = "ppo",
+        algorithm: str | type[BaseAlgorithm] | None = None,
         *,
         total_timesteps: int | None = None,
-        policy: str | type[ActorCriticPolicy] | None = None,
+        policy: str | type[BasePolicy] | None = None,
         seed: int | None = None,
         num_envs: int | None = None,
         hyperparameters: Mapping[str, Any] | None = None,
+        hyperparameter_file: str | Path | None = None,
         preset: str = "auto",
         run_dir: str | Path | None = None,
         observation_space: spaces.Space[Any] | None = None,
@@ -114,28 +162,77 @@ class SB3Agent(Agent):
         env_id: str | None = None,
         console: TextIO | None = None,
         callback: MaybeCallback = None,
-        log_interval: int = 1,
+        log_interval: int | None = None,
+        eval_episodes: int = 10,
+        final_evaluation: bool = False,
+        horizon: int = 1,
+        normalize: bool | str | Mapping[str, Any] | None = None,
+        max_policy_lag: int = 1,
+        resume: str | Path | None = None,
+        load: str | Path | None = None,
+        save_every: int | None = None,
+        keep: int | None = None,
+        async_learn: bool = False,
+        torch_threads: TorchThreads = None,
         **arguments: Any,
     ) -> None:
-        _check_counts(total_timesteps=total_timesteps, num_envs=num_envs, log_interval=log_interval)
-        found = find_algorithm(algorithm)
-        explicit = check_hyperparameters(found, {**(hyperparameters or {}), **arguments})
-        _check_policy(found, policy)
-        self._plan = ModelPlan(found, explicit, policy, seed)
-        self._preset_choice = preset
-        self._total_timesteps = total_timesteps
-        self._num_envs = num_envs
-        self._run_dir = None if run_dir is None else Path(run_dir)
+        _check_counts(total_timesteps=total_timesteps, num_envs=num_envs)
+        _check_counts(eval_episodes=eval_episodes, horizon=horizon)
+        if max_policy_lag < 0:
+            raise UsageError(f"max_policy_lag: expected at least 0, got {max_policy_lag}")
+        check_torch_threads(torch_threads)
+        source = source_of(resume, load)
+        found = find_algorithm(algorithm or ("ppo" if source is None else source.algorithm))
+        if async_learn and not issubclass(found, OffPolicyAlgorithm):
+            raise UsageError(
+                f"{found.__name__.lower()} learns from what its newest policy did, so acting has "
+                "to wait for it: async_learn is for off-policy algorithms, as sac or dqn"
+            )
+        check_policy(found, policy)
+        explicit = {**(hyperparameters or {}), **arguments}
+        explicit = check_hyperparameters(found, explicit, policy=policy)
+        normalizing = normalize_arguments(normalize)
+        plan = ModelPlan(found, explicit, policy, seed, horizon, normalizing)
+        self._plan = plan if source is None else source.plan(plan)
+        choices = Choices(
+            total_timesteps,
+            num_envs,
+            env_id,
+            None if run_dir is None else Path(run_dir),
+            preset,
+            None if hyperparameter_file is None else str(hyperparameter_file),
+            log_interval,
+            save_every,
+            keep,
+            max_policy_lag,
+            async_learn,
+        )
+        choices = choices if source is None else source.settle(choices)
+        choices = self._choices = choices.complete(default_log_interval(found))
+        settings = choices.hyperparameter_file
+        file = None if settings is None else HyperparameterFile(settings)
+        self._choice = SettingsChoice(self._plan.name, choices.preset, file)
         self._console = console
         self._callback = callback
-        self._log_interval = log_interval
-        self.env_id = env_id
-        self.model: OnPolicyAlgorithm | None = None
+        self._torch_threads = torch_threads
+        self.env_id = choices.env_id
+        self.model: OnPolicyAlgorithm | OffPolicyAlgorithm | None = None
         self.counters = Counters()
+        self._run = source if isinstance(source, StoredRun) else None
+        known = None if self._run is None else self._run.steps
+        self.evaluations = Evaluations(self._choices.run_dir, known)
+        self._eval_episodes = eval_episodes
+        self._evaluator: Evaluator | None = None
+        self._waiting = final_evaluation
         self._learner: Learner[Any, Any] | None = None
-        self._spaces: _Spaces | None = None
-        self._preset = self._named_preset()
-        self._take_given_spaces(observation_space, action_space)
+        self._spaces: RunSpaces | None = None
+        self._settings = self._choice.settings_for(self.env_id)
+        self._keeper = RunKeeper(choices, self._run)
+        self._known_rows = 0
+        if self._run is None:
+            self._take_given_spaces(observation_space, action_space)
+        else:
+            self._go_on(self._run, observation_space, action_space)
 
     # -- the run, for commands ------------------------------------------------------------
 
@@ -147,14 +244,23 @@ class SB3Agent(Agent):
     @property
     def total_timesteps(self) -> int:
         """Env steps after which the run ends."""
-        if self._total_timesteps is not None:
-            return self._total_timesteps
-        return DEFAULT_TIMESTEPS if self._preset is None else self._preset.total_timesteps
+        if self._choices.total_timesteps is not None:
+            return self._choices.total_timesteps
+        return first_said(self._settings, "total_timesteps") or DEFAULT_TIMESTEPS
 
     @property
     def model_path(self) -> Path | None:
         """Where :meth:`close` puts the model; None without a run directory."""
-        return None if self._run_dir is None else self._run_dir / "model.zip"
+        return None if self._choices.run_dir is None else self._choices.run_dir / MODEL
+
+    @property
+    def noted(self) -> Mapping[str, Any]:
+        """What :meth:`note_with` gave for the checkpoint that was resumed; empty for a new run."""
+        return {} if self._run is None else self._run.noted
+
+    def note_with(self, note: Callable[[], Mapping[str, Any]]) -> None:
+        """Let something be noted in each checkpoint; ``note`` gives JSON, from any thread."""
+        self._keeper.note = note
 
     # -- what the server calls ------------------------------------------------------------
 
@@ -166,7 +272,7 @@ class SB3Agent(Agent):
         return Metadata(
             algorithm=self._plan.algorithm.__name__,
             policy=policy.__name__ if isinstance(policy, type) else policy,
-            action_horizon=1,
+            action_horizon=self._plan.horizon,
             action_dim=None if self._spaces is None else self._spaces.actions.dim,
         )
 
@@ -194,95 +300,118 @@ class SB3Agent(Agent):
         if self.model is None:
             self._build(self._spaces, rows, self.env_id)
         if self._learner is None and client.learning:
-            self._start_learning(rows)
+            with self._keeper.failing():
+                self._start_learning(rows)
+        self._end_wait(client)
         return observation
 
     def act(self, requests: Sequence[Request]) -> list[npt.NDArray[np.generic]]:
         """Draw actions for learning clients, take the most likely ones for evaluating clients."""
-        actions: dict[int, PolicyArray] = {}
-        learning = [k for k, request in enumerate(requests) if request.client.learning]
-        if learning:
-            assert self._learner is not None  # prepare has made it
-            drawn = self._learner.act([requests[k] for k in learning])
-            actions.update(zip(learning, drawn, strict=True))
-        evaluating = [k for k in range(len(requests)) if k not in actions]
-        if evaluating:
-            chosen = self._most_likely([requests[k] for k in evaluating])
-            actions.update(zip(evaluating, chosen, strict=True))
+        chosen = in_groups(requests, lambda request: request.client.learning, self._choose)
         assert self._spaces is not None
         assert self.model is not None
         to_wire, policy = self._spaces.actions.to_wire, self.model.policy
-        return [to_wire(actions[k], policy) for k in range(len(requests))]
+        return [to_wire(actions, policy) for actions in chosen]
 
-    def _most_likely(self, requests: Sequence[Request]) -> list[PolicyArray]:
-        assert self.model is not None
-        policy = self.model.policy
-        policy.set_training_mode(False)
-        observation = concatenate([request.prepared for request in requests])
-        with torch.no_grad():
-            chosen = policy._predict(obs_as_tensor(observation, policy.device), deterministic=True)
-        action = chosen.cpu().numpy().reshape(-1, *(self.model.action_space.shape or ()))
-        sizes = [len(request.infer.env_indices) for request in requests]
-        return np.split(action, np.cumsum(sizes)[:-1])
+    def _choose(self, learning: bool, requests: Sequence[Request]) -> list[PolicyArray]:
+        if not learning:
+            assert self._evaluator is not None  # prepare has made it, with the model
+            return self._evaluator.act(requests)
+        assert self._learner is not None  # prepare has made it
+        with self._keeper.failing(), forward_pass(self.timesteps):
+            drawn = self._learner.act(requests)
+            check_actions(drawn, self.timesteps)
+        return drawn
 
     def feedback(self, client: Client, feedback: Feedback) -> Mapping[str, int]:
         """Store transitions; an evaluating client's are left alone."""
         if not client.learning:
+            assert self._evaluator is not None
+            self._evaluator.feedback(client, feedback)
             return {"evaluation": len(feedback.env_indices)}
         assert self._spaces is not None
         assert self._learner is not None
+        if self._learner.finished:
+            return {"run over": len(feedback.env_indices)}
         following = self._spaces.observations.decode(feedback.observation, "feedback.data.obs")
         return self._learner.feedback(client, feedback, following)
 
     def leave(self, client: Client) -> None:
         """Cut the client's trajectories where they are, without an end of the episode."""
+        if not client.learning and self._evaluator is not None:
+            self._evaluator.leave(client)
         if self._learner is not None and client.learning:
             self._learner.leave(client)
+        self._end_wait(client)
+
+    def _end_wait(self, client: Client) -> None:
+        """This client does not evaluate now; once everything is learned, the run is over."""
+        if client.learning and self._learner is not None and self._learner.finished:
+            self._waiting = False
 
     @property
     def learning_due(self) -> bool:
-        """Whether a rollout is complete."""
-        return self._learner is not None and self._learner.due
+        """Whether a rollout is complete, or a checkpoint due."""
+        learner = self._learner
+        if learner is None or learner.asynchronous:
+            return learner is not None and learner.due
+        return learner.due or self._keeper.due(learner)
+
+    @property
+    def learning_wanted(self) -> bool:
+        """Whether there is something to learn, or a checkpoint due, with ``async_learn``."""
+        learner = self._learner
+        if learner is None or not learner.asynchronous:
+            return False
+        return learner.wanted or self._keeper.due(learner)
 
     def learn(self) -> None:
-        """Train on the complete rollout."""
-        if self._learner is not None:
-            self._learner.learn()
+        """Train on the complete rollout; write a checkpoint where one is due."""
+        if self._learner is None:
+            return
+        with self._keeper.failing():
+            if self._learner.due or self._learner.wanted:
+                self._learner.learn()
+            if self._keeper.due(self._learner):
+                self._keeper.save_or_warn(self._learner, self.counters)
 
     @property
     def finished(self) -> bool:
         """Whether all env steps are learned from, or a callback ended the run."""
-        return self._learner is not None and self._learner.finished
+        return self._learner is not None and self._learner.finished and not self._waiting
 
     def close(self) -> None:
-        """Write model.zip and close the log."""
-        if self._learner is not None:
-            self._learner.close()
-        if self.model is None:
-            return
-        self.save()
-        if self._learner is not None:
-            self.model.logger.close()
+        """Write the last checkpoint, unless learning has failed, and close the log.
+
+        Raises:
+            RunFailed: It cannot be written; older ones are intact.
+        """
+        try:
+            if self._learner is not None:
+                self._learner.close()
+            self.save()
+        finally:
+            if self._learner is not None:
+                self._learner.model.logger.close()
+            self._keeper.close()
+
+    @property
+    def rows_stored(self) -> int:
+        """Rows that went into rollouts or the replay buffer, counted there."""
+        return 0 if self._learner is None else self._learner.rows_kept - self._known_rows
 
     def save(self) -> None:
-        """Write model.zip into the run directory now; nothing without one or without a model."""
-        if self.model is not None and self.model_path is not None:
-            save_model(self.model, self.model_path)
+        """Write a checkpoint and model.zip now; nothing without a run directory or a model.
+
+        Raises:
+            RunFailed: The disk does not take it; older ones are intact.
+        """
+        if self._learner is not None:
+            self._keeper.save(self._learner, self.counters)
+        elif self.model is not None:
+            self._keeper.save_model(self.model)
 
     # -- building -------------------------------------------------------------------------
-
-    def _named_preset(self) -> Preset | None:
-        """The preset that the caller named, or that belongs to the env id the caller gave."""
-        name, algorithm = self._preset_choice, self._plan.name
-        if name == "none":
-            return None
-        if name == "auto":
-            return load_preset(algorithm, self.env_id)
-        preset = load_preset(algorithm, name)
-        if preset is None:
-            names = ", ".join(preset_names(algorithm)) or "none at all"
-            raise UsageError(f"{algorithm} has no preset {name!r}; it has {names}")
-        return preset
 
     def _take_given_spaces(
         self, observation: spaces.Space[Any] | None, action: spaces.Space[Any] | None
@@ -290,22 +419,43 @@ class SB3Agent(Agent):
         if (observation is None) != (action is None):
             raise UsageError("give both observation_space and action_space, or neither")
         if observation is None or action is None:
-            self._plan.rehearse(self._num_envs)
+            self._plan_for(None).rehearse(self._choices.num_envs)
             return
-        self._spaces = self._adapt(observation, action)
-        if self._num_envs is None:
+        plan = self._plan_for(None)
+        self._spaces = RunSpaces.of(plan, observation, action)
+        if self._choices.num_envs is None:
             seen, chosen = self._spaces.observations.space, self._spaces.actions.space
-            self._plan.rehearse(None, seen, chosen)
+            plan.rehearse(None, seen, chosen)
         else:
-            self._build(self._spaces, self._num_envs, self.env_id)
+            self._build(self._spaces, self._choices.num_envs, self.env_id)
 
-    def _adapt(self, observation: spaces.Space[Any], action: spaces.Space[Any]) -> _Spaces:
-        actions = self._plan.actions(action)
-        observations = self._plan.observations(observation)
-        self._plan.policy_for(observations.space)
-        # As they come back from the wire, so that those of a caller compare with a client's.
-        observation, action = (build_space(describe_space(s)) for s in (observation, action))
-        return _Spaces(observation, action, observations, actions)
+    def _go_on(
+        self,
+        run: StoredRun,
+        observation: spaces.Space[Any] | None,
+        action: spaces.Space[Any] | None,
+    ) -> None:
+        adapted = RunSpaces.of(self._plan, *run.config.spaces())
+        if observation is not None and action is not None:
+            given = RunSpaces.of(self._plan, observation, action)
+            difference = adapted.difference(given.observation, given.action)
+            if difference:
+                raise UsageError(f"{run.directory}: {difference}")
+        self._build(adapted, run.config.num_envs, self.env_id)
+        self._start_learning(run.config.num_envs)
+        assert self._learner is not None
+        run.restore(self._learner, self.counters)
+        if not self._learner.asynchronous:
+            with self._keeper.failing():
+                self._learner.learn()  # where the run was stopped before an update that was due
+        self._known_rows = self._learner.rows_kept
+
+    def _plan_for(self, env_id: str | None) -> ModelPlan:
+        """The plan with all settings for an env; the earlier of them win over the later ones."""
+        plan = self._plan
+        for settings in self._choice.settings_for(self.env_id or env_id):
+            plan = plan.over(settings)
+        return plan
 
     def _serve(self, declaration: SpaceDeclaration) -> None:
         """Compare declared spaces with the run's; the first ones become the run's.
@@ -316,74 +466,81 @@ class SB3Agent(Agent):
         """
         observation = build_space(declaration.observation)
         action = build_space(declaration.action)
-        if self._spaces is not None and (observation, action) != self._spaces[:2]:
-            raise Refusal(_difference(self._spaces, observation, action))
+        difference = self._spaces and self._spaces.difference(observation, action)
+        if difference:
+            raise Refusal(difference)
         if self.model is None:
-            adapted = self._spaces or self._adapt(observation, action)
+            plan = self._plan_for(declaration.env_id)
+            adapted = self._spaces or RunSpaces.of(plan, observation, action)
             self._build(adapted, declaration.num_envs, declaration.env_id)
 
-    def _build(self, adapted: _Spaces, rows: int, env_id: str | None) -> None:
+    def _build(self, adapted: RunSpaces, rows: int, env_id: str | None) -> None:
         """Build the model for a first client of ``rows`` envs; what fails leaves no trace."""
-        if self._num_envs is None and rows > _MOST_ENVS:
+        if self._choices.num_envs is None and rows > _MOST_ENVS:
             raise UsageError(f"a client's rollouts span at most {_MOST_ENVS} envs, it has {rows}")
         env_id = self.env_id or env_id
-        preset, plan = self._preset, self._plan
-        if self._preset_choice == "auto":
-            preset = load_preset(plan.name, env_id)
-        if preset is not None:
-            plan = _with_preset(plan, preset)
+        plan, settings = self._plan_for(env_id), self._choice.settings_for(env_id)
+        set_torch_threads(self._torch_threads, has_image(adapted.observations.space))
         self.model = plan.build(
-            adapted.observations.space, adapted.actions.space, self._num_envs or rows
+            adapted.observations.space, adapted.actions.space, self._choices.num_envs or rows
         )
-        self._spaces, self._preset, self.env_id = adapted, preset, env_id
+        self._log_settings(settings)
+        self._spaces, self._settings, self.env_id = adapted, settings, env_id
+        self._plan = plan
+        self._evaluator = Evaluator(
+            self.model, self._eval_episodes, plan.horizon, self.evaluations, self._choices.run_dir
+        )
+
+    def _log_settings(self, settings: Sequence[Preset]) -> None:
+        """A line for each of them that says what it adds."""
+        known = set(self._plan.hyperparameters)
+        for preset in settings:
+            added = {k: v for k, v in preset.hyperparameters.items() if k not in known}
+            known |= added.keys()
+            said = ", ".join(f"{name}={value}" for name, value in added.items())
+            _log.info("%s: %s", preset.source, said or "nothing more")
 
     def _start_learning(self, rows: int) -> None:
         assert self.model is not None
+        envs = self._choices.num_envs or rows
+        self._keeper.begin(self._config(envs))
         own_logger = {"tensorboard_log", "verbose"} & self._plan.hyperparameters.keys()
-        if self._run_dir is not None or self._console is not None or not own_logger:
-            self.model.set_logger(make_logger(self._run_dir, self._console))
+        if self._choices.run_dir is not None or self._console is not None or not own_logger:
+            known = None if self._run is None else self._run.steps
+            self.model.set_logger(make_logger(self._choices.run_dir, self._console, known))
         self._learner = make_learner(
             self.model,
             RunPlan(
-                self._num_envs or rows,
+                envs,
                 self.total_timesteps,
                 self.counters,
                 self._callback,
-                self._log_interval,
+                self._choices.log_interval or 1,
+                horizon=self._plan.horizon,
+                actions=None if self._spaces is None else self._spaces.actions,
+                max_policy_lag=self._choices.max_policy_lag,
+                resumed=self._run is not None,
             ),
+            self._choices.async_learn,
         )
+        if self._evaluator is not None:
+            self._evaluator.follow(self._learner)
+        if self._keeper.due(self._learner):
+            self._keeper.save_or_warn(self._learner, self.counters)
 
-
-def _with_preset(plan: ModelPlan, preset: Preset) -> ModelPlan:
-    """The plan with the preset's hyperparameters where the caller gave none; one line says so."""
-    taken = {k: v for k, v in preset.hyperparameters.items() if k not in plan.hyperparameters}
-    said = ", ".join(f"{name}={value}" for name, value in taken.items())
-    _log.info("preset %s for %s: %s (--preset none turns it off)", preset.env_id, plan.name, said)
-    checked = check_hyperparameters(plan.algorithm, taken)
-    return replace(plan, hyperparameters={**checked, **plan.hyperparameters})
+    def _config(self, num_envs: int) -> RunConfig:
+        assert self._spaces is not None
+        if self._run is not None:
+            return replace(self._run.config, total_timesteps=self.total_timesteps)
+        choices = self._choices._replace(
+            num_envs=num_envs,
+            env_id=self.env_id,
+            total_timesteps=self.total_timesteps,
+        )
+        return RunConfig.of(self._plan, self._spaces, choices)
 
 
 def _check_counts(**counts: int | None) -> None:
     for name, number in counts.items():
         if number is not None and number < 1:
             raise UsageError(f"{name}: expected at least 1, got {number}")
-
-
-def _check_policy(algorithm: type[OnPolicyAlgorithm], policy: object) -> None:
-    if isinstance(policy, str) and policy not in algorithm.policy_aliases:
-        names = ", ".join(algorithm.policy_aliases)
-        raise UsageError(f"{algorithm.__name__} has no policy {policy!r}; it has {names}")
-
-
-def _difference(run: _Spaces, observation: spaces.Space[Any], action: spaces.Space[Any]) -> str:
-    """Both sides in one sentence."""
-    for what, ours, theirs in (
-        ("observations", run.observation, observation),
-        ("actions", run.action, action),
-    ):
-        if ours != theirs:
-            said = brief(theirs)
-            if said == brief(ours):
-                said += " of other bounds or type"
-            return f"this run has {what} {brief(ours)}, env has {said}"
-    raise AssertionError("the spaces are equal")

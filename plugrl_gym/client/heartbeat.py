@@ -1,0 +1,134 @@
+"""Pings that go on while an env steps or the caller sleeps, so that a dead peer is noticed.
+
+A peer that has vanished without a word (a cable, a power cut, ``kill -STOP``) keeps its connection
+half open: nothing that this side does would ever fail. Of a peer that is alive at most every fourth
+part of the limit asks for a pong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection
+
+__all__ = ["Heartbeat", "Pulse", "sever"]
+
+# A large message on a slow link keeps pongs waiting: it is given this long.
+_SLOWEST: Final = 100_000.0  # bytes per second
+
+
+class Pulse:
+    """Decides when a silent peer counts as gone (pure).
+
+    Args:
+        limit: Seconds of silence. A peer that answers nothing more is found out after at most
+            that many, and no sooner than three quarters of them after it fell silent.
+
+    Attributes:
+        period: Seconds from one tick to the next.
+        silence: Seconds without a sign of life.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self.period = limit / 4
+        self.silence = 0.0
+
+    def tick(self, elapsed: float, alive: bool, patience: float = 0.0) -> bool:
+        """A period is over.
+
+        Args:
+            elapsed: Seconds since the last tick, on any clock.
+            alive: The peer has answered the last ping.
+            patience: Further seconds that it may take.
+
+        Returns:
+            Whether the peer counts as gone.
+        """
+        # A process that was stopped, or whose env kept the interpreter to itself, has heard
+        # nothing because it did not listen.
+        heard = min(elapsed, self.period)
+        self.silence = 0.0 if alive else self.silence + heard
+        return self.silence >= 2.9 * self.period + patience  # the third tick, give or take
+
+
+class Heartbeat:
+    """Pings the peer of one connection from a thread of its own.
+
+    Args:
+        connection: Open; it is severed where the peer is gone.
+        limit: Seconds of silence, as for :class:`Pulse`.
+
+    Attributes:
+        gone: Seconds of silence after which the peer was given up; None while it was not.
+    """
+
+    def __init__(self, connection: ClientConnection, limit: float) -> None:
+        self.gone: float | None = None
+        self._connection = connection
+        self._pulse = Pulse(limit)
+        self._writing = threading.Lock()
+        self._patience = 0.0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="plugrl-heartbeat")
+        self._thread.start()
+
+    @contextlib.contextmanager
+    def sending(self, size: int) -> Iterator[None]:
+        """While the block sends a message of ``size`` bytes no ping is tried, and more is borne."""
+        with self._writing:
+            self._patience = size / _SLOWEST
+            try:
+                yield
+            finally:
+                self._patience = 0.0
+
+    def stop(self) -> None:
+        """The connection is closed."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        pulse, last = self._pulse, time.monotonic()
+        pong: threading.Event | None = None
+        alive = True
+        while not self._stopped.wait(pulse.period):
+            now = time.monotonic()
+            alive = alive if pong is None else pong.is_set()
+            if pulse.tick(now - last, alive, self._patience):
+                self.gone = pulse.silence
+                sever(self._connection)
+                return
+            last = now
+            if alive or pong is None:
+                try:
+                    pong, alive = self._ping(), False
+                except (ConnectionClosed, OSError, ValueError):
+                    return
+
+    def _ping(self) -> threading.Event | None:
+        """Send a ping; None where it would have to wait."""
+        if not self._writing.acquire(blocking=False):
+            return None
+        try:
+            return self._connection.ping() if _writable(self._connection.socket) else None
+        finally:
+            self._writing.release()
+
+
+def _writable(sock: socket.socket) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_WRITE)
+        return bool(selector.select(0))
+
+
+def sever(connection: ClientConnection) -> None:
+    """End the TCP connection, and with it whatever waits in ``send`` or ``recv``."""
+    with contextlib.suppress(OSError):
+        # close() alone would not wake a thread that waits to send.
+        connection.socket.shutdown(socket.SHUT_RDWR)
