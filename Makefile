@@ -4,6 +4,9 @@
 #   make test        the tests, one configuration for each clause
 #   make test-full   every combination
 #   make check       formatting, lint and types
+#   make chaos       kill, stop and cut a training run for MINUTES=10, and account for every step
+#   make fuzz        FRAMES=1000000 broken frames, some to a live server beside a good client
+#   make soak        MINUTES=30 of 32 clients that join and leave; memory and open files
 #
 # PIP_ARGS reaches pip, for example to name PyTorch's own index of builds without CUDA.
 
@@ -22,7 +25,7 @@ endif
 
 INSTALL = $(BIN)/python -m pip install --quiet -c constraints.txt $(PIP_ARGS)
 
-.PHONY: demo test test-full check clean
+.PHONY: demo test test-full check chaos fuzz soak clean
 
 demo: $(VENV)/installed-sb3
 	$(BIN)/python -m plugrl_gym.train CartPole-v1 --algo ppo --seed 0 --run-dir runs/demo --goal 475
@@ -37,6 +40,15 @@ check: $(VENV)/installed-dev
 	$(BIN)/python -m ruff format --check
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m mypy
+
+chaos: $(VENV)/installed-dev
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10)
+
+fuzz: $(VENV)/installed-dev
+	$(BIN)/python -m tests.fuzz --frames $(or $(FRAMES),1000000)
+
+soak: $(VENV)/installed-dev
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30)
 
 clean:
 	rm -rf $(VENV)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 
 from stable_baselines3 import PPO
@@ -50,7 +51,8 @@ def announce(server: PlugRLServer) -> None:
 def main() -> int:
     """Serve until the learner is done, or until Ctrl-C, which saves too."""
     parser = argparse.ArgumentParser(description="A PlugRL server around Stable-Baselines3's PPO.")
-    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 for other machines")
+    where = "0.0.0.0 for other machines, with a key in the environment variable PLUGRL_API_KEY"
+    parser.add_argument("--host", default="127.0.0.1", help=where)
     parser.add_argument("--port", type=int, default=8000, help="0 takes any free port")
     parser.add_argument("--total-timesteps", type=int, default=100_000, help="env steps in all")
     parser.add_argument("--run-dir", help="gets model.zip and progress.csv (default: no files)")
@@ -58,7 +60,13 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     try:
         agent = make_agent(options.total_timesteps, options.run_dir)
-        server = PlugRLServer(agent, options.host, options.port, on_listening=announce)
+        server = PlugRLServer(
+            agent,
+            options.host,
+            options.port,
+            api_key=os.environ.get("PLUGRL_API_KEY") or None,
+            on_listening=announce,
+        )
         finished = server.serve()
     except UsageError as error:
         print(f"sb3_server: {error}", file=sys.stderr)

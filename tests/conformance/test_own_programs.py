@@ -15,6 +15,8 @@ from tests.support.commands import serve
 GIVEN = ("--observation-space", "Box(-inf,inf,(3,))", "--action-space", "Box(-1,1,(3,))")
 ENDS = ("--total-timesteps", 3000, "--feedback-timeout", 1.5)
 PPO = ("--algo", "ppo", "-P", "n_steps=64", "-P", "n_epochs=2")
+DISCRETE = (*GIVEN[:2], "--action-space", "Discrete(3)")
+OFF_POLICY = ("-P", "learning_starts=50", "-P", "batch_size=16", "-P", "train_freq=10")
 
 
 @pytest.mark.parametrize(
@@ -22,11 +24,16 @@ PPO = ("--algo", "ppo", "-P", "n_steps=64", "-P", "n_epochs=2")
     [
         (("--algo", "random", "--horizon", 3, *GIVEN[2:]), {}),
         ((*PPO, *GIVEN), {"feedback_timeout": 1.5}),
+        pytest.param(
+            (*PPO, "--horizon", 4, "--normalize", *GIVEN),
+            {"feedback_timeout": 1.5},
+            marks=pytest.mark.full,
+        ),
         # Nothing is known before the first client has declared its spaces.
         pytest.param(PPO, {}, marks=pytest.mark.full),
         pytest.param(("--algo", "random", "--horizon", 1), {}, marks=pytest.mark.full),
     ],
-    ids=["random", "ppo", "ppo, spaces unknown", "random, spaces unknown"],
+    ids=["random", "ppo", "ppo, chunks", "ppo, spaces unknown", "random, spaces unknown"],
 )
 def test_serve_has_no_violation(tmp_path: Any, options: Any, told: dict[str, float]) -> None:
     with serve(*options, *ENDS, "--run-dir", tmp_path) as server:
@@ -34,6 +41,38 @@ def test_serve_has_no_violation(tmp_path: Any, options: Any, told: dict[str, flo
         finished = server.finish()
     assert report.exit_code == 0, report.to_text()
     assert report.notes == [], report.to_text()
+    assert finished.code == 0, finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("sac", (*OFF_POLICY, *GIVEN)),
+        *(
+            pytest.param(algorithm, options, marks=pytest.mark.full)
+            for algorithm, options in [
+                ("sac", (*OFF_POLICY, "--horizon", 4, "--async-learn", *GIVEN)),
+                ("dqn", (*OFF_POLICY, *DISCRETE)),
+                ("td3", (*OFF_POLICY, *GIVEN)),
+                ("ddpg", (*OFF_POLICY, *GIVEN)),
+                ("tqc", (*OFF_POLICY, *GIVEN)),
+                ("crossq", (*OFF_POLICY, *GIVEN)),
+                ("qrdqn", (*OFF_POLICY, *DISCRETE)),
+                ("a2c", GIVEN),
+                ("trpo", ("-P", "n_steps=64", *GIVEN)),
+            ]
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_no_algorithm_makes_a_violation(tmp_path: Any, algorithm: str, options: Any) -> None:
+    ends = ("--total-timesteps", 1500, "--feedback-timeout", 1.5, "--run-dir", tmp_path)
+    with serve("--algo", algorithm, *options, *ends) as server:
+        report = grade_server(
+            server.url(), state_dim=3, until_stop=True, timeout=30.0, feedback_timeout=1.5
+        )
+        finished = server.finish()
+    assert report.exit_code == 0, report.to_text()
     assert finished.code == 0, finished.stderr
 
 

@@ -1,0 +1,1 @@
+"""Half an hour of clients that come and go; ``python -m tests.soak`` (``make soak``)."""
