@@ -314,8 +314,7 @@ def test_a_callback_is_called_as_by_sb3_and_may_end_the_run() -> None:
 
 @pytest.mark.parametrize(("total", "updates"), [(1, 1), (8, 1), (9, 2), (100, 13)])
 def test_a_run_ends_after_the_rollout_that_reaches_its_timesteps(total: int, updates: int) -> None:
-    agent, _ = make_agent(num_envs=2, n_steps=4)
-    agent._total_timesteps = total
+    agent, _ = make_agent(num_envs=2, n_steps=4, total_timesteps=total)
     client = RaggedClient(agent, 0, 2)
     while not agent.finished:
         client.ask(0, 1)

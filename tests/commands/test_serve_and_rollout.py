@@ -46,9 +46,15 @@ def test_a_limit_ends_the_client_and_sigterm_the_server(tmp_path):
     assert not url_file.exists()
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 def test_the_readme_trains_and_both_sides_exit_with_0(tmp_path):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    snippet, _ = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     options = ("--algo", "ppo", "--total-timesteps", 600, "--json", "--run-dir", tmp_path)
     assert f"python -m plugrl_gym.serve {options[0]} {options[1]} {options[2]}" in readme
     with serve(*options) as server:
@@ -64,6 +70,31 @@ def test_the_readme_trains_and_both_sides_exit_with_0(tmp_path):
     assert 768 <= served.result["timesteps"] < 768 + 8
     assert json.loads((tmp_path / "result.json").read_text())["seed"] is None
     assert PPO.load(tmp_path / "model.zip").num_timesteps == served.result["timesteps"]
+
+
+def test_the_learner_that_the_readme_makes_in_python_is_served(tmp_path):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    _, snippet = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    port = free_port()
+    for before, after in (
+        ("port=8000", f"port={port}"),
+        ("20_000", "120"),
+        ('5_000, "checkpoints"', f'50, r"{tmp_path}"'),
+    ):
+        assert before in snippet
+        snippet = snippet.replace(before, after)
+    program = tmp_path / "snippet.py"
+    program.write_text(snippet)
+    with (
+        command(program) as server,
+        rollout("Pendulum-v1", "--num-envs", 1, "--url", f"127.0.0.1:{port}") as client,
+    ):
+        ran, served = client.finish(), server.finish()
+    assert (ran.code, served.code) == (0, 0)
+    assert {path.name for path in tmp_path.glob("*.zip")} == {
+        "rl_model_50_steps.zip",
+        "rl_model_100_steps.zip",
+    }
 
 
 def test_ctrl_c_on_a_learning_server_saves(tmp_path):
@@ -82,9 +113,7 @@ def test_ctrl_c_on_a_learning_server_saves(tmp_path):
 
 
 def test_a_client_may_come_before_its_server():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with (
         rollout("CartPole-v1", "--url", f"127.0.0.1:{port}", "--json") as client,
         command(

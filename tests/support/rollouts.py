@@ -35,6 +35,7 @@ def make_agent(
     *,
     algorithm: str = "ppo",
     observation_space: Any = NUMBER,
+    total_timesteps: int = 10**9,
     **settings: Any,
 ) -> tuple[SB3Agent, Kept]:
     """An agent whose updates only copy the rollout buffer, so that its policy stays the same."""
@@ -42,7 +43,7 @@ def make_agent(
         settings = {"batch_size": num_envs * n_steps, **settings}
     agent = SB3Agent(
         algorithm,
-        total_timesteps=10**9,
+        total_timesteps=total_timesteps,
         num_envs=num_envs,
         seed=3,
         observation_space=observation_space,
