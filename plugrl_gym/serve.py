@@ -263,7 +263,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prog = options.parent or PROG
 
     def body() -> int:
-        with Output(prog, options.quiet, options.json).opened() as output:
+        child = options.parent is not None
+        with Output(prog, options.quiet, options.json, child).opened() as output:
             check_trained_options(options)
             return _Run(settled(options), output)()
 

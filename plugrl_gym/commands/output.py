@@ -8,11 +8,14 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from tqdm import tqdm
 
 __all__ = ["Above", "Output", "json_line"]
+
+# The server logs its address, end and failure, which the command says in its own words.
+_SAID: Final = ("listening on", "the run ends", "the agent failed")
 
 
 class Above:
@@ -35,13 +38,15 @@ class Output:
         prog: The command's name.
         quiet: Only warnings and errors.
         json: Whether :meth:`result` prints.
+        child: Whether this is one side of ``train``, whose other side says why it was refused.
     """
 
-    def __init__(self, prog: str, quiet: bool, json: bool) -> None:
+    def __init__(self, prog: str, quiet: bool, json: bool, child: bool = False) -> None:
         self.prog = prog
         self.quiet = quiet
         self.json = json
         self.above = Above()
+        self._said_already = (*_SAID, "%s refused") if child else _SAID
         self._stdout: TextIO = sys.stdout
 
     def say(self, text: str) -> None:
@@ -74,7 +79,7 @@ class Output:
     def _handler(self) -> logging.Handler:
         handler: logging.Handler = logging.StreamHandler(self.above)
         handler.setFormatter(_Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-        handler.addFilter(_said_already)
+        handler.addFilter(lambda record: not record.msg.startswith(self._said_already))
         return handler
 
 
@@ -83,11 +88,6 @@ class _Formatter(logging.Formatter):
         if record.levelno > logging.INFO:
             record.message = f"{record.levelname.lower()}: {record.message}"
         return super().formatMessage(record)
-
-
-def _said_already(record: logging.LogRecord) -> bool:
-    """The server logs its address, end and failure, which the command says in its own words."""
-    return not record.msg.startswith(("listening on", "the run ends", "the agent failed"))
 
 
 def json_line(values: Mapping[str, Any]) -> str:

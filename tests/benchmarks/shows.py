@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -79,6 +80,9 @@ def main(show: Show, arguments: Sequence[str] | None = None) -> int:
     """Run the tasks that have no record yet, or write the table; returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser(show).parse_args(given)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's `&` does that, to all that is started from here too; clients leave by Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     tasks = show.tasks(options)
     if options.only is not None:
         (task,) = (task for task in tasks if task.key == options.only)

@@ -126,7 +126,7 @@ class SB3Agent(Agent):
             algorithms only. The ratio of gradient steps to env steps stays: where learning falls
             more than two updates behind, acting waits. Such a run cannot be repeated exactly.
         torch_threads: How many threads torch calculates with, in the whole process. ``"auto"``
-            takes one where the policy sees no images, which is faster there and leaves the other
+            takes one where the policy sees no images, which leaves the other
             cores to the envs; None leaves torch as it is. Another number of threads may give
             weights other in their last bits.
         arguments: More hyperparameters, for ``SB3Agent("ppo", n_steps=128)``.

@@ -44,7 +44,7 @@ def check_actions(algorithm: type[BaseAlgorithm], space: spaces.Space[Any]) -> N
         return
     if not isinstance(space, spaces.Box):
         raise UnsupportedSpace(f"{name} needs Box actions, env has {brief(space)}")
-    low, high = space.low.reshape(-1), space.high.reshape(-1)
+    low, high = (bound.reshape(-1) + 0.0 for bound in (space.low, space.high))  # 0 for -0
     with np.errstate(over="ignore"):
         width = high.astype(np.float32) - low.astype(np.float32)
     for at in np.flatnonzero(~np.isfinite(width))[:1].tolist():
