@@ -28,7 +28,7 @@ INSTALL = $(BIN)/python -m pip install --quiet -c constraints.txt $(PIP_ARGS)
 .PHONY: demo test test-full check chaos fuzz soak clean
 
 demo: $(VENV)/installed-sb3
-	$(BIN)/python -m plugrl_gym.train CartPole-v1 --algo ppo --seed 0 --run-dir runs/demo --goal 475
+	$(BIN)/python -m plugrl_gym.train CartPole-v1 --algo ppo --seed 0 --goal 475
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
