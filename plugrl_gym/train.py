@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
 from plugrl_gym.agents.sb3.runs.config_file import read_config
-from plugrl_gym.agents.sb3.settings.choice import SettingsChoice, first_said
+from plugrl_gym.agents.sb3.settings.choice import (
+    DEFAULT_TIMESTEPS,
+    SettingsChoice,
+    first_said,
+)
 from plugrl_gym.agents.sb3.settings.hyperparameter_file import HyperparameterFile
 from plugrl_gym.commands.agents import check_run_dir, default_run_dir
 from plugrl_gym.commands.children import Child, describe_end, wait_for_first
@@ -20,7 +24,6 @@ from plugrl_gym.commands.entry import EXIT_USAGE, run_command
 from plugrl_gym.commands.environments import DEFAULT_NUM_ENVS, check_env_id
 from plugrl_gym.commands.forwarding import said_again
 from plugrl_gym.commands.options import (
-    DEFAULT_TIMESTEPS,
     CommandParser,
     add_env_options,
     add_evaluation_options,

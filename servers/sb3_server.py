@@ -17,7 +17,7 @@ import sys
 from stable_baselines3 import PPO
 from torch import nn
 
-from plugrl_gym import UsageError
+from plugrl_gym import PlugRLError, UsageError
 from plugrl_gym.agents.sb3 import SB3Agent
 from plugrl_gym.server import PlugRLServer
 
@@ -68,9 +68,9 @@ def main() -> int:
             on_listening=announce,
         )
         finished = server.serve()
-    except UsageError as error:
+    except PlugRLError as error:
         print(f"sb3_server: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, UsageError) else 1
     run = server.statistics.snapshot()
     mean = "unknown" if run.mean_return is None else f"{run.mean_return:.1f}"
     print(f"{'Done' if finished else 'Stopped'}: {run.env_steps} env steps, mean return {mean}")

@@ -10,12 +10,20 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from plugrl_gym.client.handed_out import as_numpy
+from plugrl_gym.client.handed_out import as_numpy, merge_info
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol import Observation
 from plugrl_gym.spaces import ObservationLayout
+from plugrl_gym.spaces.observations import select_row
 
-__all__ = ["check_unmasked", "final_observations", "masked_rows", "read_autoreset_mode"]
+__all__ = [
+    "check_unmasked",
+    "final_observations",
+    "masked_rows",
+    "read_autoreset_mode",
+    "rows_of_finished",
+    "same_step_info",
+]
 
 _FINAL_KEYS = ("final_obs", "final_observation")
 _BY_NAME = {
@@ -144,3 +152,42 @@ def check_unmasked(
             "env that ignores reset_mask cannot be used with AutoresetMode.DISABLED: use "
             "NEXT_STEP or SAME_STEP"
         )
+
+
+def rows_of_finished(
+    space: spaces.Space[Any], observation: Any, ended: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.object_]:
+    """For each env that ended its episode its observation, object [n]; None for the others.
+
+    Args:
+        space: Of a single env.
+        observation: The batch that the step handed out.
+        ended: bool [n].
+    """
+    final = np.full(len(ended), None, dtype=object)
+    for env in np.flatnonzero(ended).tolist():
+        final[env] = select_row(space, observation, env)
+    return final
+
+
+def same_step_info(
+    info: dict[str, Any],
+    reset_info: dict[str, Any],
+    final: npt.NDArray[np.object_],
+    ended: npt.NDArray[np.bool_],
+) -> dict[str, Any]:
+    """The info of a step and of the reset after it, as a SAME_STEP env has it.
+
+    Args:
+        info, reset_info: Of the step, and of the reset of the envs that ended.
+        final: Terminal observations, object [n].
+        ended: bool [n].
+    """
+    merged = merge_info(info, reset_info, ended)
+    merged.update(
+        final_obs=final,
+        _final_obs=ended.copy(),
+        final_info=dict(info),
+        _final_info=ended.copy(),
+    )
+    return merged

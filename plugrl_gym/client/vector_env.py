@@ -18,12 +18,12 @@ from plugrl_gym.client.chunks import RESETTING, Chunks, StepRecord
 from plugrl_gym.client.connection import Endpoint, log_wait, parse_url
 from plugrl_gym.client.declaration import declare
 from plugrl_gym.client.episodes import EpisodeCounter, reported_success
+from plugrl_gym.client.finite import check_message, check_rewards
 from plugrl_gym.client.handed_out import (
     as_numpy,
     check_text,
     check_vector_env,
     like,
-    merge_info,
     numbers,
     read_actions,
     read_reset_mask,
@@ -36,7 +36,7 @@ from plugrl_gym.client.reaching import tls_context, warn_of_plain_key
 from plugrl_gym.client.rows import Rows
 from plugrl_gym.client.session import Session
 from plugrl_gym.client.statistics import ClientStatistics
-from plugrl_gym.errors import LocalProtocolError, UsageError
+from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol import (
     EXECUTED_ACTIONS,
     GYM_SPACES,
@@ -46,12 +46,7 @@ from plugrl_gym.protocol import (
     Observation,
 )
 from plugrl_gym.protocol.credentials import check_key
-from plugrl_gym.spaces import (
-    ActionLayout,
-    ObservationLayout,
-    standard_space,
-)
-from plugrl_gym.spaces.observations import select_row
+from plugrl_gym.spaces import ActionLayout, ObservationLayout, standard_space
 
 __all__ = ["PlugRLVectorEnv"]
 
@@ -369,7 +364,8 @@ class PlugRLVectorEnv(_Wrapper):
             reuse=reuse,
             spaces=self._declaration if self._undeclared and GYM_SPACES in features else None,
         )
-        answer = self._session.infer(self._checked(infer), self._accept)
+        check_message(infer, self.stats.env_steps)
+        answer = self._session.infer(infer, self._accept)
         if answer is not None:
             self._undeclared = False
             self._chunks.assign(envs, *answer)
@@ -388,7 +384,8 @@ class PlugRLVectorEnv(_Wrapper):
         session, book, sent = self._session, self.stats.book, False
         try:
             feedback = rows.to_feedback(session.features, self._forwarder, self._action_shape)
-            sent = session.feedback(self._checked(feedback))
+            check_message(feedback, self.stats.env_steps)
+            sent = session.feedback(feedback)
         finally:
             if sent:
                 self._fed_back[rows.envs] = ~(rows.terminated | rows.truncated)
@@ -396,22 +393,6 @@ class PlugRLVectorEnv(_Wrapper):
             else:
                 why = "not sent" if session.connected else session.why
                 book.drop(len(rows), int(rows.steps.sum()), why)
-
-    def _checked(self, message: Any) -> Any:
-        """Stop a NaN or infinity where it is born, with the step at which it was."""
-        bad = message.observation.first_non_finite()
-        if bad is not None:
-            envs = message.env_indices
-            if isinstance(message, Infer) and message.reuse is not None:
-                envs = envs[~message.reuse]
-            self._refuse_number(f"the observation states.{bad[0]}", int(envs[bad[1]]))
-        return message
-
-    def _refuse_number(self, what: str, env: int) -> NoReturn:
-        raise LocalProtocolError(
-            f"{what} of env {env} is NaN or infinite at env step {self.stats.env_steps}; it was "
-            "not sent: mend the env, or clip the value below the wrapper"
-        )
 
     def _on_lost(self, why: str) -> None:
         dropped = self._chunks.drop()
@@ -451,10 +432,7 @@ class PlugRLVectorEnv(_Wrapper):
         rewards = numbers(reward, "reward", n).astype(np.float64)
         term = numbers(terminated, "terminated", n).astype(np.bool_) & active
         trunc = numbers(truncated, "truncated", n).astype(np.bool_) & active
-        bad = active & ~np.isfinite(rewards)
-        if bad.any():
-            env = int(np.flatnonzero(bad)[0])
-            self._refuse_number(f"the reward {rewards[env]}", env)
+        check_rewards(rewards, active, self.stats.env_steps)
         ended = term | trunc
         self._episodes.add(rewards, active)
         current = self._layout.encode(as_numpy(observation))
@@ -484,21 +462,12 @@ class PlugRLVectorEnv(_Wrapper):
         """DISABLED: reset the finished envs and report it as SAME_STEP does."""
         before = self._current
         assert before is not None
-        final = np.full(self.num_envs, None, dtype=object)
-        for env in np.flatnonzero(ended).tolist():
-            final[env] = select_row(self._layout.space, observation, env)
+        # Taken before the reset, which may write into what the step handed out.
+        final = autoreset.rows_of_finished(self._layout.space, observation, ended)
         first, reset_info = self.env.reset(options={"reset_mask": ended.copy()})
         self._current = self._layout.encode(as_numpy(first))
         autoreset.check_unmasked(self.env, before, self._current, ~ended)
-        final_info = dict(info)
-        merged = merge_info(info, reset_info, ended)
-        merged.update(
-            final_obs=final,
-            _final_obs=ended.copy(),
-            final_info=final_info,
-            _final_info=ended.copy(),
-        )
-        return first, merged
+        return first, autoreset.same_step_info(info, reset_info, final, ended)
 
     # -- Resets ---------------------------------------------------------------------------
 

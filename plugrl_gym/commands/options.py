@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple, NoReturn
 __all__ = [
     "ALGORITHMS",
     "AUTORESET",
-    "DEFAULT_TIMESTEPS",
     "VECTOR",
     "Assignment",
     "CommandParser",
@@ -34,8 +33,6 @@ ALGORITHMS: Final = (
     *("a2c", "crossq", "ddpg", "dqn", "ppo", "qrdqn", "sac", "td3", "tqc", "trpo"),
     "random",
 )
-#: Env steps of a run for which neither the user nor a preset says another number.
-DEFAULT_TIMESTEPS: Final = 1_000_000
 VECTOR: Final = ("sync", "async")
 AUTORESET: Final = ("same-step", "next-step", "disabled")
 

@@ -15,6 +15,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.save_util import load_from_zip_file
 from stable_baselines3.common.utils import LinearSchedule
@@ -57,6 +58,7 @@ def learn(case: Case, seed: int, total_timesteps: int) -> Learned:
     envs = make_vec_env(case.env_id, n_envs=case.num_envs, seed=seed)
     arguments = _arguments(case.settings, envs)
     model = find_class(case.algo)("MlpPolicy", envs, seed=seed, device="cpu", **arguments)
+    model.set_logger(Logger(None, []))  # SB3's own makes a directory that nobody reads
     began = time.monotonic()
     model.learn(total_timesteps)
     seconds = time.monotonic() - began

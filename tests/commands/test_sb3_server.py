@@ -20,3 +20,16 @@ def test_it_trains_its_own_network_and_ends(tmp_path):
     assert "Done: 256 env steps, mean return" in served.stdout
     model = PPO.load(tmp_path / "model.zip")
     assert model.policy_kwargs["net_arch"] == {"pi": [64, 64], "vf": [128, 128]}
+
+
+def test_a_run_that_fails_is_told_in_one_line(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    with (
+        command(SERVER, "--port", 0, "--run-dir", file / "run") as server,
+        rollout("CartPole-v1", "--num-envs", 2, "--url", server.url(), "--quiet"),
+    ):
+        served = server.finish()
+    assert served.code == 1
+    assert "Traceback" not in served.stderr
+    assert served.stderr.splitlines()[-1].startswith("sb3_server: the run cannot begin: ")

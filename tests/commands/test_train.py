@@ -149,7 +149,9 @@ def test_ctrl_c_saves_and_ends_both_sides(tmp_path):
 
 
 @needs_proc
-def test_killing_train_orphans_nobody(tmp_path):
+def test_killing_train_orphans_nobody(tmp_path, monkeypatch):
+    for name in ("TMPDIR", "TEMP"):  # what is killed does not remove its temporary files
+        monkeypatch.setenv(name, str(tmp_path))
     with command(*RANDOM, "--run-dir", tmp_path) as training:
         training.line("client 1 .* joined")
         with children_of(training) as children:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -18,12 +18,20 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import Logger
 
 from plugrl_gym.agents.sb3 import SB3Agent
 from plugrl_gym.server.agent import Agent
 from tests.support.agent_peer import AgentPeer
 
 Weights = Mapping[str, torch.Tensor]
+M = TypeVar("M", bound=BaseAlgorithm)
+
+
+def logless(model: M) -> M:
+    """The model, with a log in memory: SB3's own leaves a directory among the temporary files."""
+    model.set_logger(Logger(None, []))
+    return model
 
 
 def weights_of(model: BaseAlgorithm) -> dict[str, torch.Tensor]:
@@ -85,7 +93,7 @@ def sb3_reference(
     """
     envs = make_vec_env(env_id, n_envs=n_envs, seed=seed, env_kwargs=env_kwargs)
     model = algorithm(policy, envs, seed=seed, device="cpu", **hyperparameters)
-    model.learn(updates * n_envs * model.n_steps)
+    logless(model).learn(updates * n_envs * model.n_steps)
     envs.close()
     return weights_of(model)
 
@@ -132,7 +140,7 @@ def sb3_model(
     envs = make_vec_env(env_id, n_envs=n_envs, seed=seed, env_kwargs=env_kwargs)
     hyperparameters = copy.deepcopy(hyperparameters)  # action noise has a state
     model = algorithm(policy, envs, seed=seed, device="cpu", **hyperparameters)
-    model.learn(timesteps)
+    logless(model).learn(timesteps)
     envs.close()
     return model
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -19,44 +17,25 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 
 from plugrl_gym.agents.sb3.acting import in_groups
 from plugrl_gym.agents.sb3.evaluation import Evaluator
-from plugrl_gym.agents.sb3.learners import Learner, RunPlan, make_learner
+from plugrl_gym.agents.sb3.learners import Learner
 from plugrl_gym.agents.sb3.learners.health import check_actions, forward_pass
-from plugrl_gym.agents.sb3.model import ModelPlan, has_image
-from plugrl_gym.agents.sb3.normalization import normalize_arguments
 from plugrl_gym.agents.sb3.policy_spaces import PolicyArray
 from plugrl_gym.agents.sb3.run_spaces import RunSpaces
 from plugrl_gym.agents.sb3.runs.choices import Choices
-from plugrl_gym.agents.sb3.runs.config import RunConfig
 from plugrl_gym.agents.sb3.runs.counters import Counters
 from plugrl_gym.agents.sb3.runs.evaluations import Evaluations
 from plugrl_gym.agents.sb3.runs.keeper import RunKeeper
-from plugrl_gym.agents.sb3.runs.logs import make_logger
-from plugrl_gym.agents.sb3.runs.resuming import StoredRun, source_of
+from plugrl_gym.agents.sb3.runs.resuming import source_of
 from plugrl_gym.agents.sb3.runs.snapshot import MODEL
-from plugrl_gym.agents.sb3.settings.algorithms import default_log_interval, find_algorithm
-from plugrl_gym.agents.sb3.settings.choice import SettingsChoice, first_said
-from plugrl_gym.agents.sb3.settings.hyperparameter_file import HyperparameterFile
-from plugrl_gym.agents.sb3.settings.hyperparameters import check_hyperparameters, check_policy
-from plugrl_gym.agents.sb3.settings.presets import Preset
-from plugrl_gym.agents.sb3.threads import (
-    TorchThreads,
-    check_torch_threads,
-    set_torch_threads,
-)
+from plugrl_gym.agents.sb3.settings.choice import DEFAULT_TIMESTEPS
+from plugrl_gym.agents.sb3.setup import RunSetup, check_counts, make_plan
+from plugrl_gym.agents.sb3.threads import TorchThreads
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol import Feedback, Infer, Metadata, SpaceDeclaration
 from plugrl_gym.server.agent import Agent, Client, Refusal, Request
 from plugrl_gym.spaces import build_space
 
 __all__ = ["DEFAULT_TIMESTEPS", "SB3Agent"]
-
-_log: Final = logging.getLogger(__name__)
-
-#: Env steps of a run for which neither the caller nor a preset says another number.
-DEFAULT_TIMESTEPS: Final = 1_000_000
-
-#: SB3 keeps lists of as many entries, so a client's word for it needs a bound.
-_MOST_ENVS: Final = 65_536
 
 
 class SB3Agent(Agent):
@@ -126,9 +105,9 @@ class SB3Agent(Agent):
             algorithms only. The ratio of gradient steps to env steps stays: where learning falls
             more than two updates behind, acting waits. Such a run cannot be repeated exactly.
         torch_threads: How many threads torch calculates with, in the whole process. ``"auto"``
-            takes one where the policy sees no images, which leaves the other
-            cores to the envs; None leaves torch as it is. Another number of threads may give
-            weights other in their last bits.
+            takes one where the policy sees no images, which leaves the other cores to the envs;
+            None leaves torch as it is. Another number of threads may give weights other in their
+            last bits.
         arguments: More hyperparameters, for ``SB3Agent("ppo", n_steps=128)``.
 
     Attributes:
@@ -176,25 +155,15 @@ class SB3Agent(Agent):
         torch_threads: TorchThreads = None,
         **arguments: Any,
     ) -> None:
-        _check_counts(total_timesteps=total_timesteps, num_envs=num_envs)
-        _check_counts(eval_episodes=eval_episodes, horizon=horizon)
+        check_counts(total_timesteps=total_timesteps, num_envs=num_envs)
+        check_counts(eval_episodes=eval_episodes, horizon=horizon)
         if max_policy_lag < 0:
             raise UsageError(f"max_policy_lag: expected at least 0, got {max_policy_lag}")
-        check_torch_threads(torch_threads)
         source = source_of(resume, load)
-        found = find_algorithm(algorithm or ("ppo" if source is None else source.algorithm))
-        if async_learn and not issubclass(found, OffPolicyAlgorithm):
-            raise UsageError(
-                f"{found.__name__.lower()} learns from what its newest policy did, so acting has "
-                "to wait for it: async_learn is for off-policy algorithms, as sac or dqn"
-            )
-        check_policy(found, policy)
+        named = algorithm or ("ppo" if source is None else source.algorithm)
         explicit = {**(hyperparameters or {}), **arguments}
-        explicit = check_hyperparameters(found, explicit, policy=policy)
-        normalizing = normalize_arguments(normalize)
-        plan = ModelPlan(found, explicit, policy, seed, horizon, normalizing)
-        self._plan = plan if source is None else source.plan(plan)
-        choices = Choices(
+        plan = make_plan(named, policy, seed, explicit, horizon, normalize)
+        asked = Choices(
             total_timesteps,
             num_envs,
             env_id,
@@ -207,32 +176,20 @@ class SB3Agent(Agent):
             max_policy_lag,
             async_learn,
         )
-        choices = choices if source is None else source.settle(choices)
-        choices = self._choices = choices.complete(default_log_interval(found))
-        settings = choices.hyperparameter_file
-        file = None if settings is None else HyperparameterFile(settings)
-        self._choice = SettingsChoice(self._plan.name, choices.preset, file)
-        self._console = console
-        self._callback = callback
-        self._torch_threads = torch_threads
-        self.env_id = choices.env_id
+        self._setup = RunSetup(plan, asked, source, torch_threads)
+        self._choices = self._setup.choices
+        self._console, self._callback = console, callback
         self.model: OnPolicyAlgorithm | OffPolicyAlgorithm | None = None
         self.counters = Counters()
-        self._run = source if isinstance(source, StoredRun) else None
-        known = None if self._run is None else self._run.steps
-        self.evaluations = Evaluations(self._choices.run_dir, known)
+        self.evaluations = Evaluations(self._choices.run_dir, self._setup.known_steps)
         self._eval_episodes = eval_episodes
         self._evaluator: Evaluator | None = None
         self._waiting = final_evaluation
         self._learner: Learner[Any, Any] | None = None
-        self._spaces: RunSpaces | None = None
-        self._settings = self._choice.settings_for(self.env_id)
-        self._keeper = RunKeeper(choices, self._run)
+        self._keeper = RunKeeper(self._choices, self._setup.run)
         self._known_rows = 0
-        if self._run is None:
-            self._take_given_spaces(observation_space, action_space)
-        else:
-            self._go_on(self._run, observation_space, action_space)
+        self._spaces = self._setup.known_spaces(observation_space, action_space)
+        self._begin()
 
     # -- the run, for commands ------------------------------------------------------------
 
@@ -244,9 +201,12 @@ class SB3Agent(Agent):
     @property
     def total_timesteps(self) -> int:
         """Env steps after which the run ends."""
-        if self._choices.total_timesteps is not None:
-            return self._choices.total_timesteps
-        return first_said(self._settings, "total_timesteps") or DEFAULT_TIMESTEPS
+        return self._setup.total_timesteps
+
+    @property
+    def env_id(self) -> str | None:
+        """Of the run's env; None while neither the caller nor a client has said it."""
+        return self._setup.env_id
 
     @property
     def model_path(self) -> Path | None:
@@ -256,7 +216,7 @@ class SB3Agent(Agent):
     @property
     def noted(self) -> Mapping[str, Any]:
         """What :meth:`note_with` gave for the checkpoint that was resumed; empty for a new run."""
-        return {} if self._run is None else self._run.noted
+        return {} if self._setup.run is None else self._setup.run.noted
 
     def note_with(self, note: Callable[[], Mapping[str, Any]]) -> None:
         """Let something be noted in each checkpoint; ``note`` gives JSON, from any thread."""
@@ -266,13 +226,14 @@ class SB3Agent(Agent):
 
     def metadata(self) -> Metadata:
         """Algorithm, policy and action size as far as they are known."""
-        policy = self._plan.policy
+        plan = self._setup.plan
+        policy = plan.policy
         if self._spaces is not None:
-            policy = self._plan.policy_for(self._spaces.observations.space)
+            policy = plan.policy_for(self._spaces.observations.space)
         return Metadata(
-            algorithm=self._plan.algorithm.__name__,
+            algorithm=plan.algorithm.__name__,
             policy=policy.__name__ if isinstance(policy, type) else policy,
-            action_horizon=self._plan.horizon,
+            action_horizon=plan.horizon,
             action_dim=None if self._spaces is None else self._spaces.actions.dim,
         )
 
@@ -282,8 +243,8 @@ class SB3Agent(Agent):
         if declaration is None:
             if self._spaces is None:
                 raise Refusal(
-                    f"this {self._plan.name} server knows no spaces and the client declares none; "
-                    "start it with an env id"
+                    f"this {self._setup.plan.name} server knows no spaces and the client declares "
+                    "none; start it with an env id"
                 )
             return
         try:
@@ -413,35 +374,16 @@ class SB3Agent(Agent):
 
     # -- building -------------------------------------------------------------------------
 
-    def _take_given_spaces(
-        self, observation: spaces.Space[Any] | None, action: spaces.Space[Any] | None
-    ) -> None:
-        if (observation is None) != (action is None):
-            raise UsageError("give both observation_space and action_space, or neither")
-        if observation is None or action is None:
-            self._plan_for(None).rehearse(self._choices.num_envs)
+    def _begin(self) -> None:
+        """Build what can be before a client comes; a resumed run is as it was then."""
+        run = self._setup.run
+        if self._spaces is None:
             return
-        plan = self._plan_for(None)
-        self._spaces = RunSpaces.of(plan, observation, action)
-        if self._choices.num_envs is None:
-            seen, chosen = self._spaces.observations.space, self._spaces.actions.space
-            plan.rehearse(None, seen, chosen)
-        else:
-            self._build(self._spaces, self._choices.num_envs, self.env_id)
-
-    def _go_on(
-        self,
-        run: StoredRun,
-        observation: spaces.Space[Any] | None,
-        action: spaces.Space[Any] | None,
-    ) -> None:
-        adapted = RunSpaces.of(self._plan, *run.config.spaces())
-        if observation is not None and action is not None:
-            given = RunSpaces.of(self._plan, observation, action)
-            difference = adapted.difference(given.observation, given.action)
-            if difference:
-                raise UsageError(f"{run.directory}: {difference}")
-        self._build(adapted, run.config.num_envs, self.env_id)
+        if run is None:
+            if self._choices.num_envs is not None:
+                self._build(self._spaces, self._choices.num_envs, self.env_id)
+            return
+        self._build(self._spaces, run.config.num_envs, self.env_id)
         self._start_learning(run.config.num_envs)
         assert self._learner is not None
         run.restore(self._learner, self.counters)
@@ -449,13 +391,6 @@ class SB3Agent(Agent):
             with self._keeper.failing():
                 self._learner.learn()  # where the run was stopped before an update that was due
         self._known_rows = self._learner.rows_kept
-
-    def _plan_for(self, env_id: str | None) -> ModelPlan:
-        """The plan with all settings for an env; the earlier of them win over the later ones."""
-        plan = self._plan
-        for settings in self._choice.settings_for(self.env_id or env_id):
-            plan = plan.over(settings)
-        return plan
 
     def _serve(self, declaration: SpaceDeclaration) -> None:
         """Compare declared spaces with the run's; the first ones become the run's.
@@ -470,77 +405,32 @@ class SB3Agent(Agent):
         if difference:
             raise Refusal(difference)
         if self.model is None:
-            plan = self._plan_for(declaration.env_id)
+            plan = self._setup.plan_for(declaration.env_id)
             adapted = self._spaces or RunSpaces.of(plan, observation, action)
             self._build(adapted, declaration.num_envs, declaration.env_id)
 
     def _build(self, adapted: RunSpaces, rows: int, env_id: str | None) -> None:
         """Build the model for a first client of ``rows`` envs; what fails leaves no trace."""
-        if self._choices.num_envs is None and rows > _MOST_ENVS:
-            raise UsageError(f"a client's rollouts span at most {_MOST_ENVS} envs, it has {rows}")
-        env_id = self.env_id or env_id
-        plan, settings = self._plan_for(env_id), self._choice.settings_for(env_id)
-        set_torch_threads(self._torch_threads, has_image(adapted.observations.space))
-        self.model = plan.build(
-            adapted.observations.space, adapted.actions.space, self._choices.num_envs or rows
-        )
-        self._log_settings(settings)
-        self._spaces, self._settings, self.env_id = adapted, settings, env_id
-        self._plan = plan
+        self.model = self._setup.build(adapted, rows, env_id)
+        self._spaces = adapted
         self._evaluator = Evaluator(
-            self.model, self._eval_episodes, plan.horizon, self.evaluations, self._choices.run_dir
+            self.model,
+            self._eval_episodes,
+            self._setup.plan.horizon,
+            self.evaluations,
+            self._choices.run_dir,
         )
-
-    def _log_settings(self, settings: Sequence[Preset]) -> None:
-        """A line for each of them that says what it adds."""
-        known = set(self._plan.hyperparameters)
-        for preset in settings:
-            added = {k: v for k, v in preset.hyperparameters.items() if k not in known}
-            known |= added.keys()
-            said = ", ".join(f"{name}={value}" for name, value in added.items())
-            _log.info("%s: %s", preset.source, said or "nothing more")
 
     def _start_learning(self, rows: int) -> None:
         assert self.model is not None
+        assert self._spaces is not None  # they come with the model
         envs = self._choices.num_envs or rows
-        self._keeper.begin(self._config(envs))
-        own_logger = {"tensorboard_log", "verbose"} & self._plan.hyperparameters.keys()
-        if self._choices.run_dir is not None or self._console is not None or not own_logger:
-            known = None if self._run is None else self._run.steps
-            self.model.set_logger(make_logger(self._choices.run_dir, self._console, known))
-        self._learner = make_learner(
-            self.model,
-            RunPlan(
-                envs,
-                self.total_timesteps,
-                self.counters,
-                self._callback,
-                self._choices.log_interval or 1,
-                horizon=self._plan.horizon,
-                actions=None if self._spaces is None else self._spaces.actions,
-                max_policy_lag=self._choices.max_policy_lag,
-                resumed=self._run is not None,
-            ),
-            self._choices.async_learn,
+        self._keeper.begin(self._setup.config(self._spaces, envs))
+        self._setup.set_logger(self.model, self._console)
+        self._learner = self._setup.learner(
+            self.model, self._spaces, envs, self.counters, self._callback
         )
         if self._evaluator is not None:
             self._evaluator.follow(self._learner)
         if self._keeper.due(self._learner):
             self._keeper.save_or_warn(self._learner, self.counters)
-
-    def _config(self, num_envs: int) -> RunConfig:
-        assert self._spaces is not None
-        if self._run is not None:
-            return replace(self._run.config, total_timesteps=self.total_timesteps)
-        choices = self._choices._replace(
-            num_envs=num_envs,
-            env_id=self.env_id,
-            total_timesteps=self.total_timesteps,
-        )
-        return RunConfig.of(self._plan, self._spaces, choices)
-
-
-def _check_counts(**counts: int | None) -> None:
-    for name, number in counts.items():
-        if number is not None and number < 1:
-            raise UsageError(f"{name}: expected at least 1, got {number}")

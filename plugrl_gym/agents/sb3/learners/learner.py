@@ -82,6 +82,7 @@ class Learner(ABC, Generic[M, D]):
     def __init__(self, model: M, plan: RunPlan) -> None:
         self.model = model
         self.finished = False
+        self._begun = False
         self._plan = plan
         self._counters = plan.counters
         self._tracks: Tracks[D] = Tracks(plan.counters)
@@ -191,6 +192,19 @@ class Learner(ABC, Generic[M, D]):
             NotFinite: A number in it is not finite.
         """
         self._health.check()
+
+    def _begin(self) -> None:
+        """Begin a rollout, if none has begun since the last update."""
+        if self._begun:
+            return
+        self._begun = True
+        self.model.policy.set_training_mode(False)
+        self._begin_exploring()
+        self._callback.on_rollout_start()
+
+    @abstractmethod
+    def _begin_exploring(self) -> None:
+        """What a rollout begins with, before the callback hears of it."""
 
     def _train(self, **arguments: Any) -> None:
         """``model.train(**arguments)``: one update, counted.

@@ -101,7 +101,6 @@ class OffPolicyLearner(Learner[OffPolicyAlgorithm, _Row]):
         self._exploration = Exploration(model)
         self._noise = SdeNoise(model, plan.num_envs)
         self._lockstep = True
-        self._begun = False
         self._stopped = False
 
     @property
@@ -285,15 +284,6 @@ class OffPolicyLearner(Learner[OffPolicyAlgorithm, _Row]):
             gradient_steps = model.gradient_steps if model.gradient_steps >= 0 else steps
             self._train(gradient_steps=gradient_steps, batch_size=model.batch_size)
         self.finished = last
-
-    def _begin(self) -> None:
-        """Begin a rollout, if none has begun since the last update."""
-        if self._begun:
-            return
-        self._begun = True
-        self.model.policy.set_training_mode(False)
-        self._begin_exploring()
-        self._callback.on_rollout_start()
 
     def _begin_exploring(self) -> None:
         self._noise.begin()

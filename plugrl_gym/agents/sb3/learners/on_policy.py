@@ -55,7 +55,6 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
         self._noise = SdeNoise(model, plan.num_envs)
         self._size = model.n_steps * plan.num_envs
         self._rollout = Rollout(self._size)
-        self._begun = False
         self._iteration = 0
 
     @property
@@ -223,15 +222,9 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
             self._add(steps)
         self.finished = model.num_timesteps >= self._total
 
-    def _begin(self) -> None:
-        """Begin a rollout, if none has begun since the last update."""
-        if self._begun:
-            return
-        self._begun = True
-        self.model.policy.set_training_mode(False)
+    def _begin_exploring(self) -> None:
         self.model.rollout_buffer.reset()
         self._noise.begin()
-        self._callback.on_rollout_start()
 
 
 def _taken(track: Track[_Row]) -> _Row:

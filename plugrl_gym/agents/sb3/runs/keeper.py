@@ -147,9 +147,17 @@ class RunKeeper:
                 ) from error
 
     def save_model(self, model: BaseAlgorithm) -> None:
-        """Write model.zip alone, of a model that has not begun to learn."""
-        if self._run_dir is not None:
+        """Write model.zip alone, of a model that has not begun to learn, unless that has failed.
+
+        Raises:
+            RunFailed: The disk does not take it.
+        """
+        if self._run_dir is None or self._failed:
+            return
+        try:
             disk.replace_file(self._run_dir / MODEL, model.save)
+        except OSError as error:
+            raise RunFailed(f"{self._run_dir}: saving the model failed: {error}") from error
 
     def _save(self, learner: Learner[Any, Any], counters: Counters) -> None:
         assert self._run_dir is not None

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 from plugrl_gym.agents.sb3.settings.hyperparameter_file import HyperparameterFile
 from plugrl_gym.agents.sb3.settings.presets import Preset, load_preset, preset_names
 from plugrl_gym.errors import UsageError
 
-__all__ = ["SettingsChoice", "first_said"]
+__all__ = ["DEFAULT_TIMESTEPS", "SettingsChoice", "first_said"]
+
+#: Env steps of a run for which neither the caller nor a preset says another number.
+DEFAULT_TIMESTEPS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from plugrl_gym import PlugRLVectorEnv
 from plugrl_gym.agents.sb3 import SB3Agent
 from plugrl_gym.client import PeriodicEvaluation, RunSummary, evaluate
-from tests.support.lockstep import assert_same_weights, make_envs, weights_of
+from tests.support.lockstep import assert_same_weights, logless, make_envs, weights_of
 from tests.support.serving import Running, running
 
 EPISODES = 3
@@ -44,7 +44,7 @@ def reference(case: str, directory: Path) -> Any:
     )
     envs = make_vec_env(env_id, n_envs, seed=0)
     model = algorithm("MlpPolicy", envs, seed=0, device="cpu", **settings)
-    return model.learn(TOTAL, callback=judge)
+    return logless(model).learn(TOTAL, callback=judge)
 
 
 def train(

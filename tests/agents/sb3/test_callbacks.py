@@ -17,7 +17,7 @@ from stable_baselines3.common.callbacks import (
 from stable_baselines3.common.env_util import make_vec_env
 
 from plugrl_gym.agents.sb3 import SB3Agent
-from tests.support.lockstep import drive, make_envs
+from tests.support.lockstep import drive, logless, make_envs
 
 
 class Case(NamedTuple):
@@ -99,7 +99,7 @@ def ours(case: Case, callback: Any) -> BaseAlgorithm:
 def theirs(case: Case, callback: Any) -> BaseAlgorithm:
     envs = make_vec_env(case.env_id, n_envs=case.n_envs, seed=0)
     model = case.algorithm("MlpPolicy", envs, seed=0, **case.settings)
-    return model.learn(case.timesteps, callback=callback)
+    return logless(model).learn(case.timesteps, callback=callback)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -31,6 +31,7 @@ from tests.support.lockstep import (
     assert_different_weights,
     assert_same_weights,
     drive,
+    logless,
     make_envs,
     weights_of,
 )
@@ -87,7 +88,7 @@ def local(
     envs = VecNormalize(envs, gamma=settings.get("gamma", 0.99), **normalize)
     model = algorithm("MlpPolicy", envs, seed=0, device="cpu", **settings)
     snapshots = Snapshots()
-    model.learn(steps * n_envs, callback=snapshots)
+    logless(model).learn(steps * n_envs, callback=snapshots)
     envs.close()
     return weights_of(model), envs, snapshots
 

@@ -26,6 +26,7 @@ from tests.support.lockstep import (
     assert_different_weights,
     assert_same_weights,
     drive,
+    logless,
     make_envs,
     weights_of,
 )
@@ -341,7 +342,7 @@ def trained_model(case: str) -> BaseAlgorithm:
     if "n_steps" not in settings:
         given |= {"learning_starts": 8, "batch_size": 8, "buffer_size": 50}
     model: BaseAlgorithm = algorithm("MlpPolicy", env_id, seed=0, device="cpu", **given)
-    return model.learn(16)
+    return logless(model).learn(16)
 
 
 @pytest.mark.parametrize("case", ALGORITHMS)
@@ -370,7 +371,7 @@ def test_a_copied_policy_stays_as_it_is_and_its_saved_model_is_plain_sb3s(
     assert (loaded.num_timesteps, model.num_timesteps, model._n_updates) == (16, 48, updates)
     assert "get_parameters" not in vars(loaded)
     assert all(torch.equal(v, weights[n]) for n, v in loaded.policy.state_dict().items())
-    loaded.learn(16, reset_num_timesteps=False)
+    logless(loaded).learn(16, reset_num_timesteps=False)
     assert loaded.num_timesteps == 32
 
 

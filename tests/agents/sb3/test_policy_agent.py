@@ -24,6 +24,7 @@ from tests.support.lockstep import (
     assert_different_weights,
     assert_same_weights,
     drive,
+    logless,
     make_envs,
     weights_of,
 )
@@ -210,7 +211,7 @@ def test_the_normaliser_beside_the_model_is_used_and_left_alone(
 ) -> None:
     envs = VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")]))
     model = PPO("MlpPolicy", envs, n_steps=64, batch_size=64, seed=0, device="cpu")
-    model.learn(64)
+    logless(model).learn(64)
     model.save(tmp_path / f"{names[0]}.zip")
     envs.save(str(tmp_path / f"{names[1]}.pkl"))
     agent = SB3PolicyAgent(tmp_path / f"{names[0]}.zip", device="cpu")

@@ -19,7 +19,7 @@ from plugrl_gym.agents.sb3 import SB3Agent
 from plugrl_gym.errors import RunFailed, UsageError
 from plugrl_gym.server.agent import Refusal
 from tests.support.agent_peer import AgentPeer
-from tests.support.lockstep import drive, make_envs
+from tests.support.lockstep import drive, logless, make_envs
 
 
 def usage_error(*args: Any, **settings: Any) -> str:
@@ -235,7 +235,7 @@ def test_the_model_loads_in_plain_sb3(tmp_path: Path) -> None:
 def test_plain_sb3_goes_on_learning_from_the_model(tmp_path: Path) -> None:
     agent = short_run(tmp_path)
     loaded = PPO.load(agent.model_path, env=gym.make("CartPole-v1"), device="cpu")
-    loaded.learn(32, reset_num_timesteps=False)
+    logless(loaded).learn(32, reset_num_timesteps=False)
     assert loaded.num_timesteps >= 128
 
 

@@ -19,7 +19,7 @@ from plugrl_gym.agents.sb3 import SB3Agent
 from plugrl_gym.agents.sb3.runs.loading import StoredModel
 from plugrl_gym.errors import UsageError
 from plugrl_gym.server.agent import Refusal
-from tests.support.lockstep import assert_same_weights, drive, make_envs, weights_of
+from tests.support.lockstep import assert_same_weights, drive, logless, make_envs, weights_of
 from tests.support.resuming import Envs, stopped_run
 
 PENDULUM, CARTPOLE = "Pendulum-v1", "CartPole-v1"
@@ -39,7 +39,7 @@ def saved(path: Path, algorithm: type[Any], env_id: str, envs: int = 2, **settin
     """A model that plain SB3 has trained for 64 env steps and saved."""
     vector = make_vec_env(env_id, n_envs=envs, seed=1)
     model = algorithm("MlpPolicy", vector, **copy.deepcopy(settings))  # SB3 writes into dicts
-    model.learn(64)
+    logless(model).learn(64)
     model.save(path)
     vector.close()
     return path
@@ -54,7 +54,7 @@ def test_a_loaded_model_learns_on_as_in_plain_sb3(
     path = saved(tmp_path / "model.zip", algorithm, env_id, **settings)
     envs = make_vec_env(env_id, n_envs=2)  # load() gives them the model's seed
     expected = algorithm.load(path, envs, device="cpu")
-    expected.learn(96)
+    logless(expected).learn(96)
     envs.close()
     agent = SB3Agent(load=path, total_timesteps=96, device="cpu")
     drive(agent, make_envs(env_id, 2), env_id=env_id, seed=5)
@@ -93,7 +93,7 @@ def test_no_preset_comes_over_a_loaded_model_unasked(tmp_path: Path) -> None:
 def test_statistics_beside_the_model_are_taken_over(tmp_path: Path) -> None:
     envs = VecNormalize(make_vec_env(CARTPOLE, n_envs=2, seed=1), norm_reward=False)
     model = PPO("MlpPolicy", envs, **copy.deepcopy(ROLLOUTS))
-    model.learn(64)
+    logless(model).learn(64)
     model.save(tmp_path / "model.zip")
     envs.save(str(tmp_path / "vecnormalize.pkl"))
     envs.close()
