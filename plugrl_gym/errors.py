@@ -88,7 +88,7 @@ class ConnectionLost(ConnectionFailed):
 
 
 class ServerRefused(PlugRLError):
-    """The server refused this client (SPEC 8: close code 1008, or HTTP 401)."""
+    """The server refused this client (SPEC 8: HTTP 401 or 403, or a close with 1008 or 1009)."""
 
 
 class RunFailed(PlugRLError):

@@ -189,7 +189,10 @@ class _Training:
 
     def _serve(self, url_file: Path) -> Child:
         options = self._options
-        given = said_again(add_learner_options, options)
+        # A class that is none of ours has no name for --algo; the run itself names it.
+        algo = None if ":" in options.algo else options.algo
+        said = argparse.Namespace(**{**vars(options), "algo": algo})
+        given = said_again(add_learner_options, said)
         given += ["--port=0", f"--url-file={url_file}", f"--num-envs={options.num_envs}"]
         given += [f"--for-env={options.env_id}", f"--eval-episodes={options.eval_episodes}"]
         given += [] if options.eval_every is None else ["--final-evaluation"]

@@ -70,6 +70,7 @@ def parse_url(url: str) -> str:
     try:
         parts = urlsplit(full)
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")  # looking it up does the same, and would say less
     except ValueError as error:
         raise UsageError(f"url: expected ws://HOST:PORT, got {url!r} ({error})") from None
     if parts.scheme in ("http", "https"):

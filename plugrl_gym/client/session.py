@@ -66,6 +66,7 @@ class Session:
         self._last_loss: PlugRLError | None = None
         self._end: PlugRLError | None = None
         self._fruitless = 0
+        self._has_fed_back = False  # on the open connection
         self.connections = 0
         self.why = ""
 
@@ -138,9 +139,10 @@ class Session:
             return
         self._fruitless += 1
         if self._fruitless > _FRUITLESS_LIMIT:
+            self._fruitless = 0  # a caller who tries again means it
             raise ConnectionFailed(
-                f"gave up after {_FRUITLESS_LIMIT} connections in a row on which nothing could "
-                f"be fed back; the last one ended so: {loss}"
+                f"gave up after {_FRUITLESS_LIMIT} connections in a row on which the server took "
+                f"no feedback; the last one ended so: {loss}"
             )
         if self._fruitless > 1:
             self._wait(self._backoff.next(), started)
@@ -165,7 +167,12 @@ class Session:
 
     def infer(self, infer: Infer, accept: Callable[[Action], T]) -> T | None:
         """Ask for actions; None where the connection was lost instead of an answer."""
-        return self._guard(lambda connection: connection.infer(infer, accept))
+        answer = self._guard(lambda connection: connection.infer(infer, accept))
+        if answer is not None and self._has_fed_back:
+            # Sending proves nothing: a server that refuses a feedback says so only afterwards.
+            self._fruitless = 0
+            self._backoff.reset()
+        return answer
 
     def feedback(self, feedback: Feedback) -> bool:
         """Report finished chunks; whether they were handed to the network.
@@ -181,9 +188,7 @@ class Session:
             sent = self._guard(send) is True
         except RunFinished:
             return False
-        if sent:
-            self._fruitless = 0
-            self._backoff.reset()
+        self._has_fed_back |= sent
         return sent
 
     def _guard(self, exchange: Callable[[Connection], T]) -> T | None:
@@ -217,5 +222,6 @@ class Session:
 
     def _forget(self, why: str) -> None:
         self._connection = None
+        self._has_fed_back = False
         self.why = why
         self._on_lost(why)

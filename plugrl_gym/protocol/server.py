@@ -48,7 +48,7 @@ class ReceivedFeedback:
     Attributes:
         feedback: The rows that may be learned from; None where none is left.
         rows: As many as the message had.
-        stale: Envs that held no action on this connection (SPEC 6.5.25).
+        stale: Envs that held no action on this connection (SPEC 6.5.26).
         non_finite: Rows with a NaN or infinity (SPEC 6.5.25), the stale ones not among them.
     """
 

@@ -49,8 +49,8 @@ class Access:
             those of a proxy, say.
 
     Raises:
-        UsageError: Other machines could come in without a key and nobody asked for that, or the
-            key cannot travel in a header.
+        UsageError: Other machines could come in without a key and nobody asked for that, the key
+            cannot travel in a header, or an allowed host is none.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Access:
         self._host = host
         self._loopback = is_loopback(host)
         self._lock = None if api_key is None else KeyLock(check_key(api_key))
-        self._names = {host.lower(), *(name.lower().strip("[]") for name in allowed_hosts)}
+        self._names = {host.lower(), *map(_plain_name, allowed_hosts)}
         self._allowed = self._names - {host.lower()}
         if not (self._loopback or insecure or self._lock):
             raise UsageError(
@@ -139,6 +139,15 @@ class Access:
         if self._loopback:
             return False
         return parse_address(name) is not None or name == socket.gethostname().lower()
+
+
+def _plain_name(host: str) -> str:
+    """A name or address as :func:`_name_and_port` gives it; a port is left out."""
+    bare = host.lower().strip("[]")
+    name = bare if parse_address(bare) else _name_and_port(host)[0]
+    if not name:
+        raise UsageError(f"allow-host: expected a name or an address, as proxy.lan, got {host!r}")
+    return name
 
 
 def _name_and_port(place: str) -> tuple[str | None, int | None]:

@@ -113,6 +113,7 @@ class Agent(ABC):
 
         Raises:
             RemoteProtocolError: The observation does not fit; only this client is closed.
+            Refusal: This client cannot be served.
             RunFailed: The run cannot begin; the server ends it.
         """
         return infer

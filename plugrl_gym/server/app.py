@@ -30,7 +30,7 @@ from plugrl_gym.server.closing import (
     Closing,
 )
 from plugrl_gym.server.door import Door
-from plugrl_gym.server.link import Link, watch_silence
+from plugrl_gym.server.link import MOST_FRAMES, Link, watch_silence
 from plugrl_gym.server.listening import client_urls, keep_alive, listen, quiet_logger
 from plugrl_gym.server.meters import Meters
 from plugrl_gym.server.patience import Patience
@@ -261,8 +261,8 @@ class PlugRLServer:
             # Ours is in link.py: this one would close with a code that has another meaning here.
             ping_interval=None,
             open_timeout=_OPEN_SECONDS,
-            # An infer and a feedback are all that may wait to be read (SPEC 5).
-            max_queue=4,
+            # Frames; link.py has the tighter limit, to messages.
+            max_queue=MOST_FRAMES,
             create_connection=Link,
             ssl=self._ssl_context,
             close_timeout=self._close_timeout,
@@ -356,7 +356,7 @@ class PlugRLServer:
         """Close the connections whose feedback does not come (SPEC 8.8)."""
         timeout, runner = self._services.feedback_timeout, self._runner
         while True:
-            due = [s.deadline for s in self._sessions if s.deadline is not None]
+            due = [s.deadline for s in self._sessions if s.deadline is not None and not s.closing]
             # A deadline set from now on lies a whole timeout ahead.
             await asyncio.sleep(max(min([timeout, *(d - runner.clock() for d in due)]), 0.0))
             async with runner.lock:  # while the agent learns, the clock stands still

@@ -7,9 +7,16 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from websockets.asyncio.server import ServerConnection
+from websockets.frames import DATA_OPCODES, Frame
 from websockets.protocol import OPEN
 
-__all__ = ["Link", "watch_silence"]
+__all__ = ["MOST_FRAMES", "Link", "watch_silence"]
+
+#: Frames that may wait to be read. Some libraries send a message of 1 MB as 250 of them, and a
+#: server that stopped reading there would answer no ping while it learns (SPEC 2.14).
+MOST_FRAMES: Final = 16_384
+# An infer and a feedback are all that may wait to be read (SPEC 5).
+_MOST_MESSAGES: Final = 4
 
 # So many looks in a row must find nothing: one alone may come right after the loop was busy.
 _LOOKS: Final = 5
@@ -30,6 +37,30 @@ class Link(ServerConnection):
     """
 
     heard = True
+    _unread = 0  # messages that have come as a whole
+
+    async def receive(self) -> bytes | str:
+        """The next message.
+
+        Raises:
+            ConnectionClosed: There is none.
+        """
+        message: bytes | str = await self.recv()
+        self._unread -= 1
+        self._read_on()
+        return message
+
+    def process_event(self, event: Any) -> None:
+        super().process_event(event)
+        if isinstance(event, Frame) and event.opcode in DATA_OPCODES and event.fin:
+            self._unread += 1
+            if self._unread > _MOST_MESSAGES:
+                self.transport.pause_reading()
+
+    def _read_on(self) -> None:
+        """Let the peer go on where nothing speaks against it."""
+        if not (self.paused or self.recv_messages.paused or self._unread > _MOST_MESSAGES):
+            self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         self.heard = True
@@ -62,8 +93,7 @@ class Link(ServerConnection):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if not self.recv_messages.paused:  # unless frames wait to be taken, too
-            self.transport.resume_reading()
+        self._read_on()
 
 
 async def watch_silence(

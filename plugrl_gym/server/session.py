@@ -115,7 +115,7 @@ class Session:
         batcher.enter(self)
         await self.socket.send(self._protocol.send_metadata(runner.metadata))
         while True:
-            frame = await self.socket.recv()
+            frame = await self.socket.receive()
             if self.closing:
                 raise Departed
             message = self._protocol.receive(frame)

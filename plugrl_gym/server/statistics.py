@@ -87,12 +87,12 @@ class RunSnapshot:
 
     @property
     def stale(self) -> int:
-        """Rows dropped because their env held no action (SPEC 6.5.25)."""
+        """Rows dropped because their env held no action (SPEC 6.5.26)."""
         return self.books.rows_discarded[STALE]
 
     @property
     def non_finite(self) -> int:
-        """Rows dropped because of a NaN or an infinity (SPEC 6.5.24)."""
+        """Rows dropped because of a NaN or an infinity (SPEC 6.5.25)."""
         return self.books.rows_discarded[NON_FINITE]
 
     @property

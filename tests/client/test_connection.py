@@ -531,6 +531,7 @@ def test_urls_are_taken_as_people_type_them(given: str, parsed: str) -> None:
         ("ws://", "no host"),
         ("", "expected ws://"),
         ("ws://host:port", "expected ws://"),
+        ("ws://my..host:1", "expected ws://"),
     ],
 )
 def test_other_urls_are_refused_in_words(given: str, text: str) -> None:

@@ -135,13 +135,14 @@ def test_connections_that_come_to_nothing_are_held_back_more_each_time(world: Wo
     assert gaps == [0.0, 0.2, 0.4, 0.8]
 
 
-def test_feedback_that_went_out_ends_the_holding_back(world: World) -> None:
+def test_answer_after_a_feedback_ends_the_holding_back(world: World) -> None:
     link = world.session()
     link.connect()
     for _ in range(4):
         lose(link)
         link.connect()
     assert link.feedback(None)  # type: ignore[arg-type]
+    assert link.infer(None, str)  # type: ignore[arg-type]
     lose(link)
     before = world.now
     link.connect()
@@ -154,6 +155,33 @@ def test_twenty_connections_without_progress_are_enough(world: World) -> None:
     for _ in range(20):
         lose(link)
         link.connect()
+    lose(link)
+    with pytest.raises(ConnectionFailed, match=r"gave up after 20 .*plugrl-server-resync"):
+        link.connect()
+
+
+def test_caller_may_try_again_after_it_was_given_up(world: World) -> None:
+    link = world.session()
+    link.connect()
+    for _ in range(20):
+        lose(link)
+        link.connect()
+    lose(link)
+    with pytest.raises(ConnectionFailed, match="gave up"):
+        link.connect()
+    assert link.connect()
+
+
+def test_feedback_after_which_nothing_comes_is_no_progress(world: World) -> None:
+    link = world.session(reconnect_timeout=None)
+    link.connect()
+    for _ in range(20):
+        assert link.infer(None, str)  # type: ignore[arg-type]
+        assert link.feedback(None)  # type: ignore[arg-type]
+        lose(link)
+        link.connect()
+    gaps = [round(b - a, 1) for a, b in zip(world.attempts, world.attempts[1:], strict=False)]
+    assert gaps[:4] == [0.0, 0.2, 0.4, 0.8]
     lose(link)
     with pytest.raises(ConnectionFailed, match=r"gave up after 20 .*plugrl-server-resync"):
         link.connect()

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from stable_baselines3 import PPO
 
+from plugrl_gym import train
+from plugrl_gym.commands.output import Output
+from plugrl_gym.serve import _parser as serve_parser
 from plugrl_gym.serve import main
 from tests.support.commands import rollout, run, serve
 from tests.support.resuming import checkpoints, stopped_run
@@ -152,3 +155,16 @@ def test_serve_says_in_one_line_what_cannot_be(options, complaint, a_run, capsys
 
 def test_train_without_an_env_says_so():
     assert run(*TRAIN).complaint == "plugrl-gym train: say which env to train on, as CartPole-v1"
+
+
+def test_train_leaves_a_class_that_is_none_of_ours_to_the_run(tmp_path, monkeypatch):
+    config = {"algorithm": "somebody:MyPPO", "env_id": "CartPole-v1", "num_envs": 2, "seed": 0}
+    text = json.dumps({"format": 1, "total_timesteps": 100, **config})
+    (tmp_path / "config.json").write_text(text)
+    started = []
+    monkeypatch.setattr(train, "Child", lambda module, given, *_: started.append(given))
+    options = train._parser().parse_args(["--resume", str(tmp_path)])
+    with Output("train", quiet=True, json=False).opened() as output:
+        train._Training(options, output)._serve(tmp_path / "url")
+    said = serve_parser().parse_args(started[0])
+    assert (said.algo, said.resume, said.num_envs) == (None, tmp_path, 2)

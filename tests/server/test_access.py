@@ -117,6 +117,18 @@ def test_allowed_host_is_a_name_of_the_server() -> None:
     assert denied(access, ("Host", "other.example")) == 403
 
 
+def test_port_of_an_allowed_host_does_not_matter() -> None:
+    access = Access("127.0.0.1", allowed_hosts=["trainer.example:443", "[fe80::1]:443"])
+    assert denied(access, ("Host", "trainer.example:8000")) is None
+    assert denied(access, ("Host", "[fe80::1]")) is None
+
+
+@pytest.mark.parametrize("host", ["*", "https://trainer.example", ""])
+def test_allowed_host_that_no_client_could_name_is_refused(host: str) -> None:
+    with pytest.raises(UsageError, match="expected a name or an address"):
+        Access("127.0.0.1", allowed_hosts=[host])
+
+
 # -- Origin ----------------------------------------------------------------------------------
 
 

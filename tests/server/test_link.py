@@ -196,6 +196,19 @@ def test_peer_that_floods_a_server_that_learns_has_to_wait() -> None:
         good.exchange(0)
 
 
+def test_ping_after_a_message_in_many_fragments_is_answered_while_the_server_learns() -> None:
+    agent = FakeAgent(learn_after=1)
+    agent.may_learn.clear()
+    with running(agent) as run, raw_client(run.url) as client:
+        client.exchange(0)
+        assert agent.learning.wait(DEADLINE)
+        pieces = encode(infer_of(0, step_ids=[1]).to_wire())
+        client.socket.send([pieces[i : i + 4] for i in range(0, len(pieces), 4)])
+        assert client.socket.ping().wait(DEADLINE)
+        agent.may_learn.set()
+        assert client.socket.recv(timeout=DEADLINE)
+
+
 def test_client_that_does_not_take_its_action_is_freed_in_time() -> None:
     agent = FakeAgent(horizon=2_000_000)  # of 16 MB
     with (
@@ -206,6 +219,25 @@ def test_client_that_does_not_take_its_action_is_freed_in_time() -> None:
         agent.wait_for_departures(1)
         with raw_client(run.url) as good:
             good.exchange(0)
+
+
+def test_server_sleeps_while_a_client_that_is_late_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"feedback_timeout": 0.2, "close_timeout": 0.5, "max_resync_delay": 0.0}
+    with running(FakeAgent(), **options) as run:
+        runner, readings = run.server._runner, 0
+        clock = runner.clock
+
+        def counted() -> float:
+            nonlocal readings
+            readings += 1
+            return clock()
+
+        monkeypatch.setattr(runner, "clock", counted)
+        with mute(run) as peer:
+            peer.send(BINARY, encode(infer_of(0).to_wire()))
+            peer.send(BINARY, b"no message")
+            peer.rest()  # its close frame goes unanswered, and meanwhile the feedback is due
+    assert readings < 100
 
 
 def test_peer_that_claims_a_huge_message_costs_what_it_sends() -> None:

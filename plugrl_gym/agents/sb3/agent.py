@@ -30,7 +30,7 @@ from plugrl_gym.agents.sb3.runs.snapshot import MODEL
 from plugrl_gym.agents.sb3.settings.choice import DEFAULT_TIMESTEPS
 from plugrl_gym.agents.sb3.setup import RunSetup, check_counts, make_plan
 from plugrl_gym.agents.sb3.threads import TorchThreads
-from plugrl_gym.errors import UsageError
+from plugrl_gym.errors import RunFailed, UsageError
 from plugrl_gym.protocol import Feedback, Infer, Metadata, SpaceDeclaration
 from plugrl_gym.server.agent import Agent, Client, Refusal, Request
 from plugrl_gym.spaces import build_space
@@ -258,11 +258,23 @@ class SB3Agent(Agent):
         observation = self._spaces.observations.decode(infer.observation, "infer.data")
         declared = client.declaration
         rows = len(infer.env_indices) if declared is None else declared.num_envs
-        if self.model is None:
-            self._build(self._spaces, rows, self.env_id)
-        if self._learner is None and client.learning:
-            with self._keeper.failing():
-                self._start_learning(rows)
+        begins = self._learner is None and client.learning
+        try:
+            if self.model is None:
+                self._build(self._spaces, rows, self.env_id)
+            if begins:
+                assert self.model is not None
+                self._setup.check_learning(self.model, rows)
+        except UsageError as error:
+            raise Refusal(str(error)) from error
+        if begins:
+            try:
+                with self._keeper.failing():
+                    self._start_learning(rows)
+            except RunFailed:
+                raise
+            except Exception as error:  # of the user's callback, or where the log goes
+                raise RunFailed(f"the run cannot begin: {type(error).__name__}: {error}") from error
         self._end_wait(client)
         return observation
 
@@ -350,11 +362,13 @@ class SB3Agent(Agent):
         try:
             if self._learner is not None:
                 self._learner.close()
-            self.save()
         finally:
-            if self._learner is not None:
-                self._learner.model.logger.close()
-            self._keeper.close()
+            try:
+                self.save()
+            finally:
+                if self._learner is not None:
+                    self._learner.model.logger.close()
+                self._keeper.close()
 
     @property
     def rows_stored(self) -> int:
@@ -407,7 +421,10 @@ class SB3Agent(Agent):
         if self.model is None:
             plan = self._setup.plan_for(declaration.env_id)
             adapted = self._spaces or RunSpaces.of(plan, observation, action)
-            self._build(adapted, declaration.num_envs, declaration.env_id)
+            # A client that evaluates says nothing of how many envs will be learned from.
+            evaluates = declaration.mode == "eval"
+            rows = plan.fitting_num_envs() if evaluates else declaration.num_envs
+            self._build(adapted, rows, declaration.env_id)
 
     def _build(self, adapted: RunSpaces, rows: int, env_id: str | None) -> None:
         """Build the model for a first client of ``rows`` envs; what fails leaves no trace."""

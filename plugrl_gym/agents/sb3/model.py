@@ -272,7 +272,7 @@ class ModelPlan:
                 unseeded.build(
                     observation_space or _fitting(self.policy),
                     action_space or self._fitting_actions(),
-                    num_envs or self._fitting_num_envs(),
+                    num_envs or self.fitting_num_envs(),
                 )
         finally:
             _log.setLevel(level)
@@ -285,7 +285,7 @@ class ModelPlan:
         given = np.shape(copy.deepcopy(noise)()) if isinstance(noise, ActionNoise) else (2,)
         return spaces.Box(-1.0, 1.0, given[-1:], np.float32)
 
-    def _fitting_num_envs(self) -> int:
+    def fitting_num_envs(self) -> int:
         """How many envs go with these settings, while nobody knows how many there will be."""
         noise = self.hyperparameters.get("action_noise")
         if isinstance(noise, VectorizedActionNoise):

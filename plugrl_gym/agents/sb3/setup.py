@@ -36,6 +36,7 @@ from plugrl_gym.agents.sb3.settings.choice import (
 )
 from plugrl_gym.agents.sb3.settings.hyperparameter_file import HyperparameterFile
 from plugrl_gym.agents.sb3.settings.hyperparameters import check_hyperparameters, check_policy
+from plugrl_gym.agents.sb3.settings.limits import check_num_envs, limited_settings
 from plugrl_gym.agents.sb3.settings.presets import Preset
 from plugrl_gym.agents.sb3.threads import TorchThreads, check_torch_threads, set_torch_threads
 from plugrl_gym.errors import UsageError
@@ -166,8 +167,7 @@ class RunSetup:
         Raises:
             UsageError: There can be no model for them.
         """
-        if self.choices.num_envs is None and rows > _MOST_ENVS:
-            raise UsageError(f"a client's rollouts span at most {_MOST_ENVS} envs, it has {rows}")
+        self._check_rows(rows)
         env_id = self.env_id or env_id
         plan, settings = self.plan_for(env_id), self._choice.settings_for(env_id)
         set_torch_threads(self._torch_threads, has_image(adapted.observations.space))
@@ -177,6 +177,19 @@ class RunSetup:
         _log_settings(settings, self.plan)
         self.plan, self.settings, self.env_id = plan, settings, env_id
         return model
+
+    def check_learning(self, model: BaseAlgorithm, rows: int) -> None:
+        """Find out whether a model can learn from a first client of ``rows`` envs.
+
+        Raises:
+            UsageError: It cannot. An evaluating client, for whom it was built, may have had others.
+        """
+        self._check_rows(rows)
+        check_num_envs(limited_settings(model), self.choices.num_envs or rows)
+
+    def _check_rows(self, rows: int) -> None:
+        if self.choices.num_envs is None and rows > _MOST_ENVS:
+            raise UsageError(f"a client's rollouts span at most {_MOST_ENVS} envs, it has {rows}")
 
     def config(self, own: RunSpaces, num_envs: int) -> RunConfig:
         """What config.json tells of the run.

@@ -17,7 +17,9 @@ from stable_baselines3.common.callbacks import (
 from stable_baselines3.common.env_util import make_vec_env
 
 from plugrl_gym.agents.sb3 import SB3Agent
+from plugrl_gym.errors import RunFailed
 from tests.support.lockstep import drive, logless, make_envs
+from tests.support.resuming import Envs, small_agent
 
 
 class Case(NamedTuple):
@@ -151,3 +153,36 @@ def test_stop_training_on_max_episodes_ends_the_run(case: Case) -> None:
         for learn in (ours, theirs)
     ]
     assert ended[0] == ended[1] < case.timesteps
+
+
+def test_a_callback_that_cannot_begin_ends_the_run() -> None:
+    class Broken(Diary):
+        def _on_training_start(self) -> None:
+            raise ZeroDivisionError("of nothing")
+
+    with Envs("CartPole-v1", 2) as envs, pytest.raises(RunFailed) as caught:
+        envs.run(small_agent(None, callback=Broken()))
+    assert str(caught.value) == "the run cannot begin: ZeroDivisionError: of nothing"
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_what_a_callback_stops_at_was_fed_back_and_is_not_dropped(algorithm: str) -> None:
+    agent = small_agent(None, algorithm, callback=lambda _locals, _globals: False)
+    with Envs("CartPole-v1", 2) as envs:
+        envs.run(agent)
+    assert agent.finished
+    assert agent.counters.chunks_dropped == agent.counters.transitions_stored == 0
+
+
+def test_a_callback_that_fails_at_the_end_costs_no_checkpoint(tmp_path: Path) -> None:
+    class Broken(Diary):
+        def _on_training_end(self) -> None:
+            raise ZeroDivisionError("of nothing")
+
+    agent = small_agent(tmp_path, callback=Broken())
+    with Envs("CartPole-v1", 2) as envs:
+        envs.run(agent)
+        with pytest.raises(ZeroDivisionError):
+            agent.close()
+    assert PPO.load(tmp_path / "model.zip").num_timesteps == agent.timesteps > 0

@@ -374,3 +374,16 @@ def test_a_run_goes_on_with_more_envs_than_it_had(tmp_path: Path) -> None:
             more.run(agent, until=100)
         assert agent.timesteps == 164
         assert agent.counters.updates == 5
+
+
+def test_a_damaged_checkpoint_pushes_out_no_whole_one(tmp_path: Path) -> None:
+    with Envs("CartPole-v1", 2) as envs:
+        with closing(small_agent(tmp_path, save_every=64, keep=2)) as agent:
+            envs.run(agent, until=100)
+        (tmp_path / "checkpoints" / "100" / "model.zip").write_bytes(b"half")
+        with closing(SB3Agent(resume=tmp_path, keep=1)) as agent:
+            assert agent.timesteps == 64
+            envs.run(agent, until=116)
+    assert checkpoints(tmp_path) == [80]
+    with closing(SB3Agent(resume=tmp_path)) as agent:
+        assert agent.timesteps == 80

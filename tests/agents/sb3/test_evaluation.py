@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -21,6 +22,7 @@ from plugrl_gym.agents.sb3 import SB3Agent, SB3PolicyAgent
 from plugrl_gym.agents.sb3.acting import choose, frozen_copy
 from plugrl_gym.agents.sb3.runs.best_model import save_evaluated
 from plugrl_gym.agents.sb3.runs.evaluations import Evaluation, Evaluations
+from plugrl_gym.server.agent import Refusal
 from tests.support.agent_peer import AgentPeer
 from tests.support.lockstep import (
     assert_different_weights,
@@ -516,3 +518,35 @@ def test_a_run_without_a_directory_still_knows_the_best() -> None:
     agent = make_agent(eval_episodes=1)
     play(peer_of(agent), [0], [True], 5.0)
     assert agent.evaluations.best == Evaluation(0, (5.0,), (1,))
+
+
+def test_how_many_envs_evaluate_first_does_not_decide_who_may_learn() -> None:
+    settings = {"train_freq": (1, "episode"), "policy_kwargs": {"net_arch": [8]}}
+    agent = SB3Agent("ddpg", buffer_size=500, device="cpu", **settings)
+    env = gym.make("Pendulum-v1")
+    single = env.observation_space, env.action_space
+
+    def ask(envs: int, mode: str) -> Any:
+        peer = AgentPeer(agent, *single, num_envs=envs, mode=mode)
+        return peer.ask(range(envs), np.zeros((envs, 3), np.float32))
+
+    assert ask(3, "eval").shape == (1, 3, 1)
+    for number, sentence in (
+        (2, "train_freq in episodes needs one env, here are 2; (n, 'step') takes more"),
+        (65_537, "a client's rollouts span at most 65536 envs, it has 65537"),
+    ):
+        with pytest.raises(Refusal) as caught:
+            ask(number, "train")
+        assert str(caught.value) == sentence
+    assert ask(1, "train").shape == (1, 1, 1)
+    env.close()
+
+
+def test_a_line_that_a_crash_cut_short_does_not_count(tmp_path: Path) -> None:
+    before = Evaluations(tmp_path)
+    before.enter(Evaluation(8, (1.0, 2.0), (3, 14), True), None)
+    before.enter(Evaluation(9, (5.0, 6.0), (3, 145), True), None)
+    path = tmp_path / "evaluations.csv"
+    path.write_bytes(path.read_bytes().rstrip()[:-1])  # "3 14", a whole pair by its looks
+    after = Evaluations(tmp_path, known=10)
+    assert (after.number, after.last) == (1, Evaluation(8, (1.0, 2.0), (3, 14), True))

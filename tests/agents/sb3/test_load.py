@@ -185,6 +185,24 @@ def test_a_client_with_other_spaces_than_the_models_is_refused(tmp_path: Path) -
     assert str(caught.value) == f"{path} has observations Box(4,), env has Box(6,)"
 
 
+def test_a_model_that_learns_after_each_episode_takes_one_env(tmp_path: Path) -> None:
+    settings = {**REPLAY, "train_freq": (1, "episode")}
+    path = saved(tmp_path / "model.zip", TD3, PENDULUM, envs=1, **settings)
+    with Envs(PENDULUM, 2) as envs, pytest.raises(Refusal) as caught:
+        envs.run(SB3Agent(load=path))
+    assert str(caught.value) == (
+        "train_freq in episodes needs one env, here are 2; (n, 'step') takes more"
+    )
+    with closing(SB3Agent(load=path, train_freq=4)) as agent, Envs(PENDULUM, 2) as envs:
+        envs.run(agent, until=40)
+        assert agent.counters.updates > 0
+
+
+def test_a_model_with_n_step_returns_takes_no_chunks(tmp_path: Path) -> None:
+    path = saved(tmp_path / "model.zip", TD3, PENDULUM, n_steps=3, **REPLAY)
+    assert refused(load=path, horizon=2) == "n_steps needs --horizon 1"
+
+
 def test_a_learner_s_own_model_may_begin_another_run(tmp_path: Path) -> None:
     path = stopped_run(tmp_path, "dqn") / "model.zip"
     with closing(SB3Agent(load=path, seed=1)) as second, Envs(CARTPOLE, 2) as envs:

@@ -267,3 +267,18 @@ def test_a_run_that_learns_aside_goes_on_doing_so(tmp_path: Path) -> None:
         assert second.timesteps == 80
         assert second.counters.updates > first.counters.updates
     assert checkpoints(tmp_path) == [40, 60, 80]
+
+
+def test_transitions_that_wait_for_the_next_rollout_are_not_lost(tmp_path: Path) -> None:
+    # A rollout is 32 transitions, and 20 envs tell 40: 8 are left over when it is learned from.
+    first = small_agent(tmp_path, num_envs=2, save_every=1)
+    with Envs("CartPole-v1", 20) as envs:
+        envs.run(first, until=40)
+        left = killed(tmp_path, tmp_path / "left")
+        first.close()
+        assert (first.counters.updates, first.counters.transitions_stored) == (1, 40)
+        with closing(SB3Agent(resume=left)) as second:
+            envs.run(second, until=60)  # 28 of 32
+            assert second.counters.updates == 1
+            envs.run(second, until=80)
+            assert (second.counters.updates, second.counters.transitions_stored) == (2, 80)

@@ -87,11 +87,11 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
         outcome = self._outcome(feedback)
         self._begin()
         answered = self._tracks.answered(client, feedback)
+        chosen = [_taken(track) for track in answered]
         outcome = self._normalized(outcome, answered, feedback.ended)
         self._notify(feedback, outcome, answered)
         if self.finished:
             return {"stopped": len(answered)}
-        chosen = [_taken(track) for track in answered]
         left_out = self._left_out(feedback, chosen)
         kept = ~np.logical_or.reduce(list(left_out.values()))
         for row in np.flatnonzero(~kept).tolist():
@@ -183,7 +183,8 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
         """The rollout so far, whose trajectories end here."""
         return {
             **super().state(),
-            "rollout": self._rollout if self._begun else None,
+            "rollout": self._rollout,
+            "begun": self._begun,
             "iteration": self._iteration,
             "noise": self._noise.state(),
         }
@@ -191,12 +192,10 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
         self._iteration = state["iteration"]
-        if state["rollout"] is None:
-            return
-        self._begun = True
-        self.model.policy.set_training_mode(False)
-        self._rollout = state["rollout"]
+        self._rollout, self._begun = state["rollout"], state["begun"]
         self._noise.restore(state["noise"])
+        if self._begun:
+            self.model.policy.set_training_mode(False)
 
     def learn(self) -> None:
         """Train on the complete rollout, and on further ones that are already complete."""

@@ -7,6 +7,7 @@ episodes.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -58,9 +59,7 @@ class Tracks(Generic[D]):
         self._counters = counters
         self._trajectories = 0
         self._slots: dict[int, Track[D]] = {}
-
-    def __len__(self) -> int:
-        return len(self._slots)
+        self._free: list[int] = []  # a heap: with those in use all numbers from 0 up
 
     def asked(self, requests: Sequence[Request]) -> list[Track[D]]:
         """The tracks of the envs of some requests, in their order; made where an env is new."""
@@ -97,6 +96,7 @@ class Tracks(Generic[D]):
         tracks = self._of(client)
         for track in tracks.values():
             del self._slots[track.slot]
+            heapq.heappush(self._free, track.slot)
         client.state = None
         self._counters.chunks_dropped += _unanswered(tracks)
         return list(tracks.values())
@@ -121,7 +121,7 @@ class Tracks(Generic[D]):
         return self._trajectories
 
     def _new(self) -> Track[D]:
-        slot = next(number for number in range(len(self._slots) + 1) if number not in self._slots)
+        slot = heapq.heappop(self._free) if self._free else len(self._slots)
         track: Track[D] = Track(slot, self._next_trajectory())
         self._slots[slot] = track
         return track

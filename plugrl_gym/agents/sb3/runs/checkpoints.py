@@ -72,12 +72,19 @@ class Checkpoints:
         disk.sync(self.directory)
         return target
 
-    def keep(self, number: int) -> None:
-        """Remove all but the newest of each of the last ``number`` steps that were saved."""
+    def keep(self, number: int, newest: Path) -> None:
+        """Remove all but the newest of each of the last ``number`` steps that were saved.
+
+        Args:
+            number: How many stay.
+            newest: The last one written. One of later steps was damaged, and the run has gone on
+                from before it; it would push out a whole one.
+        """
         kept: set[int] = set()
+        last = _number(newest.name)
         for path in self.found():
-            steps = _number(path.name)[0]
-            if steps not in kept and len(kept) < number:
+            steps, again = _number(path.name)
+            if (steps, again) <= last and steps not in kept and len(kept) < number:
                 kept.add(steps)
                 continue
             # Under a hidden name first: a directory half removed would be taken for a damaged one.

@@ -12,13 +12,15 @@ class Counters:
     """Counts since the start of the run; only learning clients are counted.
 
     Attributes:
-        transitions_stored: Rows that went into a rollout.
+        transitions_stored: Rows that went into a rollout, or into the replay buffer.
         chunks_dropped: Action chunks that no usable feedback answered: their client left, or
             their row was not finite.
-        overridden: Rows left out because another action than the policy's was executed.
+        overridden: Rows for which another action than the policy's was executed. On-policy
+            algorithms leave them out; off-policy ones learn from what was executed, where the
+            client told all of it.
         stale: Rows whose action an older policy chose than the one that learns, left out or not.
         stale_left_out: Those of them that were too old to learn from.
-        updates: Times that the policy was trained on a rollout.
+        updates: Times that the model was trained.
     """
 
     transitions_stored: int = 0

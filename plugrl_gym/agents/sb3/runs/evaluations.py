@@ -182,17 +182,17 @@ def _row(evaluation: Evaluation) -> list[Any]:
 
 def _read(path: Path, known: int) -> list[Evaluation]:
     """The evaluations that count for a run which goes on."""
-    with path.open(newline="", encoding="utf-8") as file:
-        found = [
-            Evaluation(
-                int(row["timesteps"]),
-                tuple(map(float, row["returns"].split())),
-                tuple(map(int, row["lengths"].split())),
-                row["complete"] == "1",
-            )
-            for row in csv.DictReader(file)
-            if row["lengths"]  # a crash may leave half a line, the last
-        ]
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]  # a crash may leave half a line, the last
+    found = [
+        Evaluation(
+            int(row["timesteps"]),
+            tuple(map(float, row["returns"].split())),
+            tuple(map(int, row["lengths"].split())),
+            row["complete"] == "1",
+        )
+        for row in csv.DictReader(whole.splitlines())
+    ]
     best: Evaluation | None = None
     for evaluation in found:
         best = evaluation if evaluation.beats(best) else best

@@ -183,7 +183,7 @@ class RunKeeper:
         for name in (MODEL, NORMALIZER):
             if (path / name).exists():
                 disk.copy_file(path / name, self._run_dir / name)
-        self._checkpoints.keep(self._keep)
+        self._checkpoints.keep(self._keep, path)
 
     def close(self) -> None:
         """Let another process write."""

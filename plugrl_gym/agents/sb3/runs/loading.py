@@ -26,7 +26,11 @@ from plugrl_gym.agents.sb3.normalization import Normalizer
 from plugrl_gym.agents.sb3.policy_spaces import brief
 from plugrl_gym.agents.sb3.runs.choices import Choices
 from plugrl_gym.agents.sb3.settings.algorithms import ALGORITHMS, find_algorithm
-from plugrl_gym.agents.sb3.settings.limits import check_num_envs, check_settings
+from plugrl_gym.agents.sb3.settings.limits import (
+    check_num_envs,
+    check_settings,
+    limited_settings,
+)
 from plugrl_gym.errors import UsageError
 
 __all__ = ["NORMALIZER", "LoadedPlan", "StoredModel", "load_model"]
@@ -252,8 +256,6 @@ class LoadedPlan(ModelPlan):
     ) -> OnPolicyAlgorithm | OffPolicyAlgorithm:
         """Load the model; see :meth:`ModelPlan.build`."""
         assert self.stored is not None
-        check_settings(self.algorithm, self.hyperparameters, self.horizon)
-        check_num_envs(self.hyperparameters, num_envs)
         envs = self.stand_in(observation_space, action_space, num_envs)
         changes = self.arguments(action_space)
         fixed = changes.keys() & _FIXED
@@ -265,6 +267,9 @@ class LoadedPlan(ModelPlan):
         if self.seed is not None:
             changes["seed"] = self.seed
         model = self.stored.load(self.algorithm, envs, device, changes)
+        settings = limited_settings(model)
+        check_settings(self.algorithm, settings, self.horizon)
+        check_num_envs(settings, num_envs)
         normalizer = Normalizer.of(model)
         if normalizer is not None and self.stored.normalizer is not None:
             normalizer.load(self.stored.normalizer)

@@ -17,6 +17,7 @@ from stable_baselines3.common.buffers import (
 )
 from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.type_aliases import TrainFreq
 
 from plugrl_gym.agents.sb3.policy_spaces import brief
 from plugrl_gym.agents.sb3.settings.algorithms import is_a
@@ -28,6 +29,7 @@ __all__ = [
     "check_num_envs",
     "check_rollout_buffer",
     "check_settings",
+    "limited_settings",
 ]
 
 
@@ -78,6 +80,16 @@ def check_settings(
             if hyperparameters.get(setting, common) != common:
                 raise UsageError(f"{setting} needs --horizon 1")
     _check_buffer(hyperparameters.get("replay_buffer_class"), horizon)
+
+
+def limited_settings(model: BaseAlgorithm) -> dict[str, Any]:
+    """Those settings of a model that the checks here ask for, wherever they came from."""
+    names = ("n_steps", "optimize_memory_usage", "replay_buffer_class", "rollout_buffer_class")
+    settings = {name: getattr(model, name) for name in names if hasattr(model, name)}
+    frequency = getattr(model, "train_freq", None)
+    if isinstance(frequency, TrainFreq):
+        settings["train_freq"] = (frequency.frequency, frequency.unit.value)
+    return settings
 
 
 def check_rollout_buffer(kind: type[RolloutBuffer] | None, horizon: int) -> None:
