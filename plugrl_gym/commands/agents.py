@@ -86,7 +86,7 @@ def make_agent(
         env_id=options.env_id or options.for_env,
         torch_threads=options.torch_threads,
         console=cast(TextIO, output.above) if options.table else None,
-        horizon=options.horizon or 1,
+        horizon=options.horizon,
         normalize=options.normalize,
         async_learn=options.async_learn,
         eval_episodes=options.eval_episodes,

@@ -25,7 +25,7 @@ from plugrl_gym.agents.sb3.runs.choices import Choices
 from plugrl_gym.agents.sb3.runs.counters import Counters
 from plugrl_gym.agents.sb3.runs.evaluations import Evaluations
 from plugrl_gym.agents.sb3.runs.keeper import RunKeeper
-from plugrl_gym.agents.sb3.runs.resuming import source_of
+from plugrl_gym.agents.sb3.runs.resuming import StoredRun, source_of
 from plugrl_gym.agents.sb3.runs.snapshot import MODEL
 from plugrl_gym.agents.sb3.settings.choice import DEFAULT_TIMESTEPS
 from plugrl_gym.agents.sb3.setup import RunSetup, check_counts, make_plan
@@ -80,7 +80,7 @@ class SB3Agent(Agent):
             when a learning client asks for a further action, or leaves.
         horizon: H, env steps that the policy chooses at once, as one flat action. Timesteps are
             env steps always, a rollout is as many transitions as ever; the discount is per env
-            step, GAE's lambda per transition.
+            step, GAE's lambda per transition. None for 1, or that of ``resume``.
         normalize: True keeps running statistics of observations and rewards, normalizes both by
             them and saves them as vecnormalize.pkl, for SB3's VecNormalize; a mapping has its
             arguments, None is for what a preset says. Evaluating clients add nothing to them.
@@ -144,7 +144,7 @@ class SB3Agent(Agent):
         log_interval: int | None = None,
         eval_episodes: int = 10,
         final_evaluation: bool = False,
-        horizon: int = 1,
+        horizon: int | None = None,
         normalize: bool | str | Mapping[str, Any] | None = None,
         max_policy_lag: int = 1,
         resume: str | Path | None = None,
@@ -162,7 +162,9 @@ class SB3Agent(Agent):
         source = source_of(resume, load)
         named = algorithm or ("ppo" if source is None else source.algorithm)
         explicit = {**(hyperparameters or {}), **arguments}
-        plan = make_plan(named, policy, seed, explicit, horizon, normalize)
+        plan = make_plan(named, policy, seed, explicit, horizon or 1, normalize)
+        if isinstance(source, StoredRun):
+            source.check({}, horizon=horizon)
         asked = Choices(
             total_timesteps,
             num_envs,

@@ -14,6 +14,7 @@ from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 
 from plugrl_gym.agents.sb3 import SB3Agent
 from plugrl_gym.agents.sb3.runs.logs import learning_time
+from plugrl_gym.errors import UsageError
 from tests.support.lockstep import assert_different_weights, assert_same_weights, weights_of
 from tests.support.resuming import (
     Envs,
@@ -245,6 +246,18 @@ def test_a_horizon_goes_on(tmp_path: Path) -> None:
     with closing(SB3Agent(resume=run_dir)) as agent, Envs("CartPole-v1", 2) as envs:
         assert agent.metadata().action_horizon == 3
         assert envs.connect(agent).ask(range(2), np.zeros((2, 4), np.float32)).shape == (3, 2)
+
+
+@pytest.mark.parametrize("horizon", [1, 2])
+def test_another_horizon_is_refused_even_where_it_is_the_default(
+    tmp_path: Path, horizon: int
+) -> None:
+    run_dir = stopped_run(tmp_path / "run", horizon=3)
+    with pytest.raises(UsageError) as caught:
+        SB3Agent(resume=run_dir, horizon=horizon)
+    assert str(caught.value) == (
+        f"{run_dir} was started with horizon=3, it cannot go on with horizon={horizon}"
+    )
 
 
 def test_a_run_that_learns_aside_goes_on_doing_so(tmp_path: Path) -> None:

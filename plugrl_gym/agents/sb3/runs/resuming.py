@@ -91,11 +91,10 @@ class StoredRun:
         """
         config = self.config
         self.check(
-            {"horizon": 1},
+            {},
             algorithm=algorithm_name(given.algorithm),
             policy=given.policy,
             seed=given.seed,
-            horizon=given.horizon,
             normalize=given.normalize,
         )
         parameters = inspect.signature(given.algorithm).parameters
