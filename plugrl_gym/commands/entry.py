@@ -72,10 +72,14 @@ def _terminate_as_interrupt() -> Iterator[None]:
 
 
 def interrupt_main() -> None:
-    """Raise KeyboardInterrupt in the main thread, out of a blocking system call if need be."""
+    """Raise KeyboardInterrupt in the main thread, out of a blocking system call if need be.
+
+    By SIGTERM, which :func:`run_command` has made a Ctrl-C: SIGINT is ignored by what a script
+    starts in the background.
+    """
     ident = threading.main_thread().ident
     if hasattr(signal, "pthread_kill") and ident is not None:
-        signal.pthread_kill(ident, signal.SIGINT)
+        signal.pthread_kill(ident, signal.SIGTERM)
     else:
         _thread.interrupt_main()
 

@@ -212,7 +212,7 @@ def test_ping_after_a_message_in_many_fragments_is_answered_while_the_server_lea
 def test_client_that_does_not_take_its_action_is_freed_in_time() -> None:
     agent = FakeAgent(horizon=2_000_000)  # of 16 MB
     with (
-        running(agent, feedback_timeout=0.3, close_timeout=0.2) as run,
+        running(agent, feedback_timeout=2.0, close_timeout=0.2) as run,
         mute(run) as peer,
     ):
         peer.send(BINARY, encode(infer_of(0).to_wire()))

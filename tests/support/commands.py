@@ -22,6 +22,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 60.0
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A script's `&` does that to what it starts, and to what that starts; here Ctrl-C is tested.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def environment() -> dict[str, str]:
     """The children's: this checkout is what they import."""
