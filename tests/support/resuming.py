@@ -89,8 +89,9 @@ def progress(run_dir: Path) -> list[dict[str, str]]:
 
 
 def checkpoints(run_dir: Path) -> list[int]:
-    """Env steps of the checkpoints that are there."""
-    return sorted(int(path.name) for path in (run_dir / "checkpoints").iterdir())
+    """Env steps of the checkpoints that are there; one half written has a hidden name."""
+    names = [path.name for path in (run_dir / "checkpoints").iterdir()]
+    return sorted(int(name) for name in names if not name.startswith("."))
 
 
 def killed(run_dir: Path, left: Path) -> Path:
