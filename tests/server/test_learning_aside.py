@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+
 from plugrl_gym.protocol.close import REASON_INTERNAL, REASON_SHUTDOWN, REASON_STOP
-from tests.support.raw_client import raw_client
+from tests.support.raw_client import DEADLINE, raw_client
 from tests.support.serving import FakeAgent, running
 
 
@@ -48,13 +50,15 @@ def test_clients_are_served_while_the_agent_learns() -> None:
 
 def test_what_comes_while_the_agent_learns_is_learned_from_after_that() -> None:
     agent = AsideAgent()
-    learn, seen = agent.learn, []
+    learn, seen, twice = agent.learn, [], threading.Event()
 
     def learn_all() -> None:
         before = agent.unlearned
         learn()
         agent.unlearned = agent.rows - sum(seen) - before
         seen.append(before)
+        if len(seen) == 2:
+            twice.set()
 
     agent.learn = learn_all  # type: ignore[method-assign]
     with running(agent) as run, raw_client(run.url) as client:
@@ -64,6 +68,7 @@ def test_what_comes_while_the_agent_learns_is_learned_from_after_that() -> None:
         client.exchange(0)
         client.infer(0)
         agent.may_learn.set()
+        assert twice.wait(DEADLINE)
     assert seen == [1, 2]
 
 
