@@ -21,6 +21,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from plugrl_gym.client.heartbeat import Heartbeat, sever
 from plugrl_gym.client.reaching import explain, one_reason, websocket_logger
+from plugrl_gym.client.waiting import Waiting
 from plugrl_gym.errors import (
     ConnectionLost,
     RemoteProtocolError,
@@ -42,7 +43,7 @@ from plugrl_gym.protocol.close import (
 )
 from plugrl_gym.protocol.credentials import authorization
 
-__all__ = ["Connection", "Endpoint", "parse_url"]
+__all__ = ["NO_ROOM", "Connection", "Endpoint", "parse_url"]
 
 T = TypeVar("T")
 
@@ -54,19 +55,26 @@ _CLOSES: Final[dict[tuple[int, str], str]] = {
     (CloseCode.GOING_AWAY, REASON_SHUTDOWN): "server shutdown",
     (CloseCode.INTERNAL_ERROR, REASON_INTERNAL): "server error",
 }
+#: Why a connection was lost, where a full server closed it (SPEC 8.45).
+NO_ROOM: Final = "no room"
 _TICK: Final = 1.0
-_FIRST_NOTICE: Final = 5.0
 
 
 def parse_url(url: str) -> str:
     """A ``ws://`` or ``wss://`` URL from what a user types; ``host:port`` is ``ws://host:port``.
 
     Raises:
-        UsageError: Another scheme, or no host.
+        UsageError: Another scheme, no host, or a user name or password, which would end up in logs.
     """
     if not isinstance(url, str) or not url:
         raise UsageError(f"url: expected ws://HOST:PORT, got {url!r}")
     full = url if "://" in url else f"ws://{url}"
+    if "@" in full.partition("://")[2].partition("/")[0]:
+        raise UsageError(
+            "url: PlugRL has no user names and passwords, and they do not belong in a URL, which is "
+            "logged: leave out what is before the @, and give a key by --api-key-file FILE or "
+            "PLUGRL_API_KEY (in Python: api_key=)"
+        )
     try:
         parts = urlsplit(full)
         host, port = parts.hostname, parts.port
@@ -85,12 +93,6 @@ def parse_url(url: str) -> str:
     return full
 
 
-def log_wait(seconds: float, what: str) -> None:
-    """The default notice of a wait: a log line at 5 s, then every 30 s."""
-    if int(seconds) == int(_FIRST_NOTICE) or int(seconds) % 30 == 0:
-        _log.warning("waiting for %s, %.0f s", what, seconds)
-
-
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where a server is, and how long to wait for it; all times in seconds.
@@ -106,8 +108,7 @@ class Endpoint:
             answers pings is waited for. None for servers that cannot answer while they learn.
         reply_timeout: For an answer in all, however alive the server is; None for no limit.
         close_timeout: For the closing handshake.
-        on_wait: Called once a second while waiting, from the fifth second on, with the seconds
-            waited and what for.
+        on_wait: Called once a second while waiting, with the seconds waited and what for.
     """
 
     url: str
@@ -118,12 +119,7 @@ class Endpoint:
     liveness_timeout: float | None = 60.0
     reply_timeout: float | None = None
     close_timeout: float = 2.0
-    on_wait: Callable[[float, str], None] = log_wait
-
-    def wait_notice(self, waited: float, what: str) -> None:
-        """Tell :attr:`on_wait`, where it is time to."""
-        if waited >= _FIRST_NOTICE:
-            self.on_wait(waited, what)
+    on_wait: Callable[[float, str], None] = field(default_factory=Waiting)
 
 
 class Connection:
@@ -146,10 +142,12 @@ class Connection:
         self._protocol = ClientProtocol()
         self._stack = contextlib.ExitStack()
         self._heartbeat: Heartbeat | None = None
+        self._sending = False
         self._socket = self._open(timeout)
         try:
             frame = self._receive("the server's metadata", endpoint.metadata_timeout)
             self.metadata: Metadata = self._protocol.receive_metadata(frame)
+            _log.debug("connected to %s: %s", endpoint.url, _describe(self.metadata))
         except RemoteProtocolError as error:
             self.abort(CloseCode.PROTOCOL_ERROR, str(error))
             raise RemoteProtocolError(
@@ -212,6 +210,10 @@ class Connection:
         except RemoteProtocolError as error:
             self.abort(CloseCode.PROTOCOL_ERROR, str(error))
             raise
+        except KeyboardInterrupt:
+            # Done before the answer came (SPEC 8.36). Amid a frame no other can be sent.
+            self.abort(None if self._sending else CloseCode.NORMAL)
+            raise
         except BaseException:
             self.abort()
             raise
@@ -248,9 +250,11 @@ class Connection:
             self._stack.close()
 
     def _send(self, frame: bytes) -> None:
+        self._sending = True
         try:
             with self._heartbeat.sending(len(frame)) if self._heartbeat else nullcontext():
                 self._socket.send(frame)
+            self._sending = False
         except ConnectionClosed as closed:
             self._raise_closed(closed)
         except OSError as error:
@@ -272,7 +276,7 @@ class Connection:
                 pass
             except ConnectionClosed as closed:
                 self._raise_closed(closed)
-            self._endpoint.wait_notice(time.monotonic() - started, what)
+            self._endpoint.on_wait(time.monotonic() - started, what)
 
     def _raise_closed(self, closed: ConnectionClosed) -> NoReturn:
         url, frame = self._endpoint.url, closed.rcvd
@@ -292,11 +296,17 @@ class Connection:
                 f"{url}: the server has a limit to the size of messages (--max-message-mb), and "
                 f"one of ours is larger: {frame.reason or '(it does not say how large)'}"
             ) from None
+        why = _CLOSES.get((frame.code, frame.reason), f"close {frame.code}")
         raise ConnectionLost(
             f"{url}: the server closed the connection: {frame.code} "
             f"{frame.reason or '(no reason given)'}",
-            _CLOSES.get((frame.code, frame.reason), f"close {frame.code}"),
+            NO_ROOM if frame.code == CloseCode.TRY_AGAIN_LATER else why,
         ) from None
+
+
+def _describe(metadata: Metadata) -> str:
+    name = f"{metadata.server or 'a server'} {metadata.server_version or ''}".strip()
+    return f"{name} with {', '.join(metadata.features) or 'no optional features'}"
 
 
 def _openpi_hint(error: RemoteProtocolError) -> str:

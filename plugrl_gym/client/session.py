@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from plugrl_gym.client.backoff import Backoff
 from plugrl_gym.client.books import drop_reason
-from plugrl_gym.client.connection import Connection, Endpoint
+from plugrl_gym.client.connection import NO_ROOM, Connection, Endpoint
 from plugrl_gym.errors import (
     ConnectionFailed,
     ConnectionLost,
@@ -66,6 +66,7 @@ class Session:
         self._last_loss: PlugRLError | None = None
         self._end: PlugRLError | None = None
         self._fruitless = 0
+        self._turned_away: float | None = None  # since when, on one connection after the other
         self._has_fed_back = False  # on the open connection
         self.connections = 0
         self.why = ""
@@ -74,6 +75,11 @@ class Session:
     def finished(self) -> bool:
         """Whether the server has ended the run."""
         return isinstance(self._end, RunFinished)
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self._endpoint.url
 
     @property
     def connected(self) -> bool:
@@ -110,7 +116,12 @@ class Session:
     def _dial(self) -> Connection:
         limit = self._reconnect_timeout if self.connections else self._endpoint.connect_timeout
         started = self._clock()
-        self._hold_back(started)
+        loss = self._last_loss
+        if isinstance(loss, ConnectionLost) and loss.why == NO_ROOM:
+            started = self._wait_for_room(loss, started, limit)
+        else:
+            self._turned_away = None
+            self._hold_back(started)
         while True:
             try:
                 connection = Connection(self._endpoint, self._left(started, limit, _ATTEMPT) + 0.1)
@@ -131,6 +142,16 @@ class Session:
         if limit is None:
             return wanted
         return max(min(limit - (self._clock() - started), wanted), 0.0)
+
+    def _wait_for_room(self, loss: ConnectionLost, now: float, limit: float | None) -> float:
+        """A full server turned this client away; when it first did (SPEC 8.47)."""
+        if self._turned_away is None:
+            self._turned_away = now
+        if limit is not None and now - self._turned_away >= limit:
+            since, self._turned_away = now - self._turned_away, None
+            raise ConnectTimeout(f"the server had no room for {since:.0f} s: {loss}")
+        self._wait(self._left(self._turned_away, limit, self._backoff.next()), self._turned_away)
+        return self._turned_away
 
     def _hold_back(self, started: float) -> None:
         """Slow down where one connection after the other comes to nothing (SPEC 8.35)."""
@@ -156,7 +177,7 @@ class Session:
         end = self._clock() + seconds
         while (left := end - self._clock()) > 0:
             self._sleep(min(left, _NOTICE))
-            self._endpoint.wait_notice(self._clock() - started, f"a server at {self._endpoint.url}")
+            self._endpoint.on_wait(self._clock() - started, f"a server at {self._endpoint.url}")
 
     def _gave_up(self, limit: float, error: PlugRLError) -> ConnectTimeout:
         lost = "" if self._last_loss is None else f" (the last connection: {self._last_loss})"
@@ -168,6 +189,8 @@ class Session:
     def infer(self, infer: Infer, accept: Callable[[Action], T]) -> T | None:
         """Ask for actions; None where the connection was lost instead of an answer."""
         answer = self._guard(lambda connection: connection.infer(infer, accept))
+        if answer is not None:
+            self._turned_away = None
         if answer is not None and self._has_fed_back:
             # Sending proves nothing: a server that refuses a feedback says so only afterwards.
             self._fruitless = 0

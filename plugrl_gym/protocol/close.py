@@ -32,6 +32,7 @@ class CloseCode(IntEnum):
     PROTOCOL_ERROR = 1002
     POLICY_VIOLATION = 1008
     INTERNAL_ERROR = 1011
+    TRY_AGAIN_LATER = 1013
 
 
 def fit_reason(sentence: str) -> str:

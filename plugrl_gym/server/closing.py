@@ -16,8 +16,6 @@ from plugrl_gym.protocol.close import (
 
 __all__ = ["INTERNAL", "RESYNC", "SHUTDOWN", "SILENT", "STOP", "TIMEOUT", "Closing"]
 
-_TRY_AGAIN_LATER: Final = 1013
-
 
 class Closing(NamedTuple):
     """A close frame.
@@ -40,7 +38,7 @@ class Closing(NamedTuple):
     @classmethod
     def full(cls, sentence: str) -> Closing:
         """There is no room now (SPEC 8.45)."""
-        return cls(_TRY_AGAIN_LATER, fit_reason(sentence), "full")
+        return cls(CloseCode.TRY_AGAIN_LATER, fit_reason(sentence), "full")
 
 
 STOP: Final = Closing(CloseCode.GOING_AWAY, REASON_STOP, "stop")

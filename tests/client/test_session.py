@@ -86,6 +86,7 @@ class Open:
     close = abort
 
 
+FULL = ConnectionLost(f"{URL}: 1013 4 envs at most, 3 are here, client has 2", "no room")
 REFUSED = ConnectTimeout(f"{URL}: nothing listens there")
 LOST = ConnectionLost(f"{URL}: 1001 plugrl-server-resync", "resync")
 
@@ -170,6 +171,29 @@ def test_caller_may_try_again_after_it_was_given_up(world: World) -> None:
     with pytest.raises(ConnectionFailed, match="gave up"):
         link.connect()
     assert link.connect()
+
+
+def test_full_server_is_asked_again_until_the_time_is_up(world: World) -> None:
+    link = world.session(reconnect_timeout=900.0)
+    link.connect()
+    with pytest.raises(ConnectTimeout, match=r"no room for 900 s: .*4 envs at most"):
+        for _ in range(200):
+            lose(link, FULL)
+            link.connect()
+    assert len(world.attempts) > 60
+    assert world.now - 1000.0 == pytest.approx(900.0, abs=1.0)
+    assert link.connect()
+
+
+def test_time_without_room_begins_anew_with_an_answer(world: World) -> None:
+    link = world.session(reconnect_timeout=60.0)
+    link.connect()
+    for _ in range(5):
+        until = world.now + 50.0
+        while world.now < until:
+            lose(link, FULL)
+            link.connect()
+        assert link.infer(None, str)  # type: ignore[arg-type]
 
 
 def test_feedback_after_which_nothing_comes_is_no_progress(world: World) -> None:
