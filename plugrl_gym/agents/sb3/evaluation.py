@@ -9,9 +9,10 @@ Episodes that began under an earlier policy, or of which a part is missing, do n
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -235,16 +236,24 @@ class Evaluator:
 
     def _report(self, round_: _Round) -> None:
         evaluation = round_.evaluation()
-        try:
-            if self._run_dir is not None and evaluation.beats(self._evaluations.best):
+        if self._run_dir is not None and evaluation.beats(self._evaluations.best):
+            with _failing_softly("best model", round_.timesteps):
                 self._keep(self._run_dir, round_)
+        with _failing_softly("evaluation", round_.timesteps):
             # A model that has not begun to learn has no logger yet.
             self._evaluations.enter(evaluation, getattr(self._model, "_logger", None))
-        except OSError as error:
-            _log.warning("the evaluation at step %d was not saved: %s", round_.timesteps, error)
 
     def _keep(self, run_dir: Path, round_: _Round) -> None:
         snapshot = round_.snapshot
         if snapshot.normalizer is not None:
             snapshot.normalizer.save(run_dir / f"best_{NORMALIZER}")
         save_evaluated(self._model, snapshot.policy, round_.timesteps, run_dir / "best_model.zip")
+
+
+@contextlib.contextmanager
+def _failing_softly(what: str, timesteps: int) -> Iterator[None]:
+    """A full disk costs a file, not the run."""
+    try:
+        yield
+    except OSError as error:
+        _log.warning("the %s at step %d was not saved: %s", what, timesteps, error)

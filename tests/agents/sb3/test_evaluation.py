@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from plugrl_gym.agents.sb3 import SB3Agent, SB3PolicyAgent
+from plugrl_gym.agents.sb3 import SB3Agent, SB3PolicyAgent, evaluation
 from plugrl_gym.agents.sb3.acting import choose, frozen_copy
 from plugrl_gym.agents.sb3.runs.best_model import save_evaluated
 from plugrl_gym.agents.sb3.runs.evaluations import Evaluation, Evaluations
@@ -462,6 +463,21 @@ def test_the_best_model_is_the_one_that_earned_most(tmp_path: Path) -> None:
         "best_std_reward": 0.0,
         "best_timesteps": 16,
     }
+
+
+def test_an_evaluation_counts_though_its_model_cannot_be_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    agent = make_agent(run_dir=tmp_path, eval_episodes=1)
+    judge = peer_of(agent)
+    monkeypatch.setattr(evaluation, "save_evaluated", full)
+    train(agent)
+    play(judge, [0], [True], 5.0)
+    assert "the best model at step 8 was not saved: [Errno 28]" in caplog.text
+    assert [row["mean_reward"] for row in lines(tmp_path / "evaluations.csv")] == ["5.0"]
 
 
 def test_the_best_model_has_the_weights_that_were_evaluated_not_later_ones(tmp_path: Path) -> None:
