@@ -101,10 +101,11 @@ def main(arguments: list[str]) -> int:
         client_options=client_options,
     )
     _say(f"files: {directory}")
-    calm = Plan(calm=options.calm, client_options=client_options, limit=0.0)
+    calm = Plan(calm=options.calm, client_options=client_options)
     report = run_ordeal(directory / "chaos", plan, options.algo, _say)
     undisturbed = run_ordeal(directory / "calm", calm, options.algo, _say)
     title = f"Chaos, {options.algo}, {options.minutes:g} minutes, seed {options.seed}"
+    report.errors += [f"undisturbed: {fault}" for fault in undisturbed.faults]
     print(report.markdown(title, undisturbed.final_return))
     return 1 if report.faults else 0
 

@@ -136,14 +136,17 @@ class Ordeal:
 
     def _break(self) -> None:
         began = time.monotonic()
-        while time.monotonic() - began < self._plan.limit:
-            enough = all(self.broken[name] >= n for name, n in self._plan.targets.items())
-            if enough and time.monotonic() - began >= self._plan.seconds:
+        while not self._broken_enough(time.monotonic() - began):
+            if time.monotonic() - began >= self._plan.limit:
+                self.complaints.append(f"the targets were not reached in {self._plan.limit:.0f} s")
                 return
             due, _, action = heapq.heappop(self._events)
             time.sleep(max(due - time.monotonic(), 0.0))
             action()
-        self.complaints.append(f"the targets were not reached in {self._plan.limit:.0f} s")
+
+    def _broken_enough(self, seconds: float) -> bool:
+        plan = self._plan
+        return seconds >= plan.seconds and all(self.broken[k] >= n for k, n in plan.targets.items())
 
     def _calm_down(self) -> None:
         """Stop in good order, go on once more with nothing broken, and wait for the end."""

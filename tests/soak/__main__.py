@@ -24,6 +24,7 @@ __all__ = ["Samples", "main"]
 
 _PROCESSES = 4
 _MB = 2**20
+_FEWEST = 8  # samples that say anything
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Samples:
 
     def faults(self) -> list[str]:
         """A sentence for what has grown; empty where all is flat."""
-        if len(self.memory) < 8:
+        if len(self.memory) < _FEWEST:
             return [f"{self.name}: only {len(self.memory)} samples"]
         warm, late = self.quarters(self.memory)
         found = []
@@ -65,6 +66,8 @@ class Samples:
 
     def row(self) -> str:
         """A line of a table."""
+        if len(self.memory) < _FEWEST:
+            return f"| {self.name} | {len(self.memory)} samples | | | | | |"
         (memory, late_memory), (files, late_files) = map(self.quarters, (self.memory, self.files))
         return (
             f"| {self.name} | {memory / _MB:.1f} | {late_memory / _MB:.1f} | "
@@ -125,7 +128,7 @@ def soak(seconds: float, clients: int, algorithm: str, seed: int) -> tuple[str, 
         ]
         samples = [Samples("server"), *(Samples(f"clients {k + 1}") for k in range(_PROCESSES))]
         _sample(samples, [server, *visitors], seconds)
-        told = [json.loads(visitor.communicate("", timeout=120)[0]) for visitor in visitors]
+        told = [_told(visitor) for visitor in visitors]
         server.send_signal(signal.SIGTERM)
         result = json.loads(server.communicate(timeout=120)[0])
         log.seek(0)
@@ -136,6 +139,15 @@ def soak(seconds: float, clients: int, algorithm: str, seed: int) -> tuple[str, 
     if "Traceback" in said:
         faults.append(f"the server logged a traceback: {said[-2000:]}")
     return _markdown(seconds, clients, algorithm, samples, told, faults), faults
+
+
+def _told(visitor: subprocess.Popen[str]) -> dict[str, Any]:
+    """What the clients of a process did, or that it died."""
+    said = visitor.communicate("", timeout=120)[0]
+    if visitor.returncode or not said:
+        return {"counts": {}, "errors": [f"clients died with exit code {visitor.returncode}"]}
+    told: dict[str, Any] = json.loads(said)
+    return told
 
 
 def _sample(samples: list[Samples], processes: list[subprocess.Popen[str]], seconds: float) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.soak.__main__ import Samples, soak
+from tests.soak.__main__ import Samples, _child, _told, soak
 
 MB = 2**20
 
@@ -34,7 +34,14 @@ def test_files_that_stay_open_are_a_fault() -> None:
 
 
 def test_too_few_samples_are_no_verdict() -> None:
-    assert samples([100.0] * 7, [11] * 7).faults() == ["server: only 7 samples"]
+    few = samples([100.0] * 7, [11] * 7)
+    assert few.faults() == ["server: only 7 samples"]
+    assert "7 samples" in few.row()
+
+
+def test_clients_that_die_are_a_fault() -> None:
+    with _child("-c", "raise SystemExit(3)", stdout=-1, stdin=-1) as visitor:
+        assert _told(visitor)["errors"] == ["clients died with exit code 3"]
 
 
 @pytest.mark.full
