@@ -9,13 +9,15 @@ Example:
 
 from __future__ import annotations
 
-from plugrl_gym.server.agent import Agent, Client, Refusal, Request
+from plugrl_gym.server.agent import Agent, Answer, Client, Refusal, Request
 from plugrl_gym.server.app import PlugRLServer, serve
-from plugrl_gym.server.statistics import RunSnapshot, RunStatistics
+from plugrl_gym.server.statistics import STAGES, RunSnapshot, RunStatistics
 from plugrl_gym.server.tls import tls_context
 
 __all__ = [
+    "STAGES",
     "Agent",
+    "Answer",
     "Client",
     "PlugRLServer",
     "Refusal",

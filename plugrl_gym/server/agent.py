@@ -2,9 +2,9 @@
 
 The server calls every method from one place at a time: ``act`` and ``feedback`` on its event
 loop, so they must be quick; ``learn`` in a thread of its own, during which no other method is
-called (but see ``learning_wanted``). An agent needs no lock. What ``act``, ``feedback`` and
-``learn`` raise, other than the errors that they name, is the failure of the run: every connection
-closes and the server raises it.
+called (but see ``learning_wanted``). An agent needs no lock, unless it answers later, by a future.
+What ``act``, ``feedback`` and ``learn`` raise, other than the errors that they name, is the failure
+of the run: every connection closes and the server raises it.
 """
 
 # The methods that an agent need not override are empty on purpose:
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 from plugrl_gym.errors import PlugRLError
@@ -32,7 +32,10 @@ from plugrl_gym.protocol import (
     SpaceDeclaration,
 )
 
-__all__ = ["Agent", "Client", "Refusal", "Request"]
+__all__ = ["Agent", "Answer", "Client", "Refusal", "Request"]
+
+#: The actions for one request, [H, n, *da]: now, or later and from any thread.
+Answer: TypeAlias = npt.NDArray[Any] | Future[npt.NDArray[Any]]
 
 
 class Refusal(PlugRLError):
@@ -87,6 +90,7 @@ class Agent(ABC):
     """A policy, with or without a learner.
 
     Example:
+        >>> import numpy as np
         >>> class Still(Agent):
         ...     def metadata(self):
         ...         return Metadata(algorithm="still", action_horizon=1, action_dim=1)
@@ -119,11 +123,15 @@ class Agent(ABC):
         return infer
 
     @abstractmethod
-    def act(self, requests: Sequence[Request]) -> list[npt.NDArray[np.generic]]:
+    def act(self, requests: Sequence[Request]) -> Sequence[Answer]:
         """Choose actions for all requests, in one forward pass where possible.
 
         Returns:
-            For each request [H, n, *da], time-major, rows in the order of its ``env_indices``.
+            For each request [H, n, *da], time-major, rows in the order of its ``env_indices``; or
+            a future of that, where the answer is not known yet. The client waits, and nobody else
+            does; the time counts as the server's own. The future is cancelled where the client
+            leaves meanwhile. A :class:`Refusal` set as its exception closes this connection alone;
+            any other exception is the failure of the run.
         """
 
     def feedback(self, client: Client, feedback: Feedback) -> Mapping[str, int] | None:
@@ -176,5 +184,10 @@ class Agent(ABC):
         """
         return False
 
-    def close(self) -> None:
-        """The server ends, for whatever reason: save what should be kept."""
+    def close(self) -> Mapping[str, int] | None:
+        """The server ends, for whatever reason: save what should be kept.
+
+        Returns:
+            How many of the rows that :meth:`feedback` had kept came to nothing after all, by
+            reason; None for none.
+        """

@@ -10,12 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-import numpy.typing as npt
-
-from plugrl_gym.server.agent import Request
+from plugrl_gym.server.agent import Answer, Request
 from plugrl_gym.server.meters import Meters
 
 __all__ = ["Batcher", "Departed"]
@@ -28,15 +25,15 @@ class Departed(Exception):
 @dataclass(slots=True, eq=False)
 class _Pending:
     request: Request
-    answer: asyncio.Future[npt.NDArray[Any]]
-    since: float = field(default_factory=time.perf_counter)
+    answer: asyncio.Future[Answer]
+    since: float
 
 
 class Batcher:
     """Merges requests; every method belongs to one event loop.
 
     Args:
-        act: Answers a batch: one array for each request.
+        act: Answers a batch: for each request one array, or the future of one.
         lock: Held by the server while the agent learns; a batch waits for it.
         wait: Longest time, in seconds, that a request waits for connections that are due.
         meters: Told of every batch.
@@ -44,7 +41,7 @@ class Batcher:
 
     def __init__(
         self,
-        act: Callable[[Sequence[Request]], Sequence[npt.NDArray[Any]]],
+        act: Callable[[Sequence[Request]], Sequence[Answer]],
         lock: asyncio.Lock,
         wait: float,
         meters: Meters,
@@ -80,23 +77,30 @@ class Batcher:
             pending.answer.set_exception(Departed())
         self._consider()
 
-    async def submit(self, key: Hashable, request: Request) -> npt.NDArray[Any]:
+    async def submit(self, key: Hashable, request: Request, since: float | None = None) -> Answer:
         """Answer ``request``, alone or together with others.
 
+        Args:
+            key: Of its connection.
+            request: What is asked.
+            since: From when on it has waited, by ``time.perf_counter``; None for now.
+
         Returns:
-            [H, n, *da], what the agent chose for this request.
+            What the agent chose for this request: [H, n, *da], or the future of that.
 
         Raises:
-            Departed: :meth:`leave` was called for ``key`` meanwhile.
+            Departed: :meth:`leave` was called for ``key``, before or meanwhile.
         """
+        if key not in self._members:
+            raise Departed  # it left while its request was prepared
         self._due.discard(key)
         if len(self._members) == 1 and not self._lock.locked():
             return self._measured([request], [time.perf_counter()])[0]
         loop = asyncio.get_running_loop()
         if not self._pending:
             self._deadline = loop.time() + self._wait
-        answer: asyncio.Future[npt.NDArray[Any]] = loop.create_future()
-        self._pending[key] = _Pending(request, answer)
+        answer: asyncio.Future[Answer] = loop.create_future()
+        self._pending[key] = _Pending(request, answer, since or time.perf_counter())
         self._consider()
         return await answer
 
@@ -162,9 +166,7 @@ class Batcher:
             if not pending.answer.done():
                 pending.answer.set_result(action)
 
-    def _measured(
-        self, requests: Sequence[Request], since: Sequence[float]
-    ) -> Sequence[npt.NDArray[Any]]:
+    def _measured(self, requests: Sequence[Request], since: Sequence[float]) -> Sequence[Answer]:
         began = time.perf_counter()
         actions = self._act(requests)
         self._meters.batch(requests, since, began, time.perf_counter())

@@ -12,11 +12,9 @@ from dataclasses import replace
 from importlib import metadata as distribution
 from typing import Any, Final
 
-import numpy.typing as npt
-
 from plugrl_gym.errors import LocalProtocolError, RemoteProtocolError, RunFailed
 from plugrl_gym.protocol import PROTOCOL_VERSION, Feedback, Infer, Metadata
-from plugrl_gym.server.agent import Agent, Client, Refusal, Request
+from plugrl_gym.server.agent import Agent, Answer, Client, Refusal, Request
 from plugrl_gym.server.books import FAILED, RUN_OVER, UNFIT
 from plugrl_gym.server.statistics import ClientBook, RunStatistics
 
@@ -51,6 +49,7 @@ class AgentRunner:
         lock: Held while the agent learns, so that every other call waits for that.
         ended: Set by the server when the run ends: from then on only :meth:`leave` and
             :meth:`close` reach the agent.
+        preparing: Seconds that the last :meth:`prepare` took, without waiting for its turn.
         metadata: What the agent last told of itself. A client that connects while the agent
             learns gets it at once, for it must not wait for the metadata.
     """
@@ -64,6 +63,7 @@ class AgentRunner:
         self.agent = agent
         self.lock = asyncio.Lock()
         self.ended = False
+        self.preparing = 0.0
         self.metadata = Metadata()
         self._statistics = statistics
         self._on_end = on_end
@@ -110,14 +110,16 @@ class AgentRunner:
         """
         async with self.lock:
             self._check()
+            began = time.perf_counter()
             try:
                 prepared = self.agent.prepare(client, infer)
             except RunFailed as error:
                 raise self.fail(error) from None
+            self.preparing = time.perf_counter() - began
             self.end_if_finished()
             return prepared
 
-    def act(self, requests: Sequence[Request]) -> list[npt.NDArray[Any]]:
+    def act(self, requests: Sequence[Request]) -> Sequence[Answer]:
         """See :meth:`Agent.act`; the caller has made sure that ``lock`` is free or its own.
 
         Raises:
@@ -224,10 +226,11 @@ class AgentRunner:
             await self._aside
         async with self.lock:
             self._thread.shutdown()
+            let_go: Mapping[str, int] | None = None
             try:
-                self.agent.close()
+                let_go = self.agent.close()
             finally:
-                self._statistics.audit(self.agent.rows_stored)
+                self._statistics.audit(self.agent.rows_stored, let_go or {})
 
     def fail(self, error: Exception) -> RunEnded:
         """The agent failed, and with it the run (SPEC 8.12)."""

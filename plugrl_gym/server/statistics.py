@@ -10,19 +10,33 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from plugrl_gym.latency import Latency
 from plugrl_gym.protocol import Feedback, Infer, ReceivedFeedback
 from plugrl_gym.server.books import FAILED, NON_FINITE, RUN_OVER, STALE, UNFIT, Books
 
-__all__ = ["ClientBook", "RunSnapshot", "RunStatistics"]
+__all__ = ["STAGES", "ClientBook", "ClientSnapshot", "RunSnapshot", "RunStatistics"]
 
 WINDOW: Final = 100
 _MOST_ERRORS: Final = 20
+
+#: What the server measures the time of, for each request but ``learn``.
+STAGES: Final = (
+    "decode",  # from an infer's bytes to what the agent takes, with those of the feedback before
+    "queue",  # waiting for learning, for other clients' requests, for the agent
+    "forward",  # Agent.act, once for all requests that it answers together
+    "encode",  # from actions to bytes
+    "answer",  # all of these: from an infer's arrival to the sending of its action
+    "client",  # from there to the arrival of its feedback: the client, and the way both ways
+    "learn",  # Agent.learn, each call
+)
+
 _NOT_THE_AGENTS: Final = (STALE, NON_FINITE, UNFIT, RUN_OVER, FAILED)
 
 
@@ -34,6 +48,7 @@ class RunSnapshot:
         started: When the server began to listen, in seconds since the epoch.
         seconds: Wall time since then.
         clients: Connections that are open and have asked for actions.
+        envs: Of these connections.
         clients_seen: Such connections since the start.
         env_steps: Steps that the envs ran. A chunk counts the steps that its client reported
             (``gym-chunk-steps``), else the horizon of its action.
@@ -50,11 +65,15 @@ class RunSnapshot:
         evaluation_steps: As ``env_steps``, of clients with ``mode: "eval"``.
         evaluation_episodes: As ``episodes``, of such clients.
         evaluation_returns: As ``returns``, of such clients.
+        latency: Stage -> ``p50``, ``p95`` and ``p99`` in seconds, each within a tenth of the
+            true one, and ``count``; :data:`STAGES` says which, of all clients. A stage that never
+            ran is left out.
     """
 
     started: float
     seconds: float
     clients: int
+    envs: int
     clients_seen: int
     env_steps: int
     episodes: int
@@ -68,6 +87,7 @@ class RunSnapshot:
     evaluation_steps: int = 0
     evaluation_episodes: int = 0
     evaluation_returns: tuple[float, ...] = ()
+    latency: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def mean_return(self) -> float | None:
@@ -106,6 +126,25 @@ class RunSnapshot:
         return self.stale + self.non_finite
 
 
+@dataclass(frozen=True, slots=True)
+class ClientSnapshot:
+    """What one connection has done, at one moment.
+
+    Attributes:
+        envs: Of its envs those that have asked for actions.
+        env_steps: As for the whole run, also for a client with ``mode: "eval"``.
+        episodes: Likewise.
+        mean_return: Of its last 100 episodes whose return is known; None before the first.
+        idle_seconds: Since its last message came.
+    """
+
+    envs: int
+    env_steps: int
+    episodes: int
+    mean_return: float | None
+    idle_seconds: float
+
+
 @dataclass(slots=True)
 class _Tally:
     steps: int = 0
@@ -115,7 +154,11 @@ class _Tally:
 
 
 class RunStatistics:
-    """Counters that the server feeds; :meth:`snapshot` may be called from any thread."""
+    """Counters that the server feeds; :meth:`snapshot` may be called from any thread.
+
+    Attributes:
+        latency: The times of :data:`STAGES`.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -125,6 +168,7 @@ class RunStatistics:
         self._open: dict[int, ClientBook] = {}
         self._ended = Books()
         self._errors: list[str] = []
+        self.latency = Latency(STAGES)
         self._learned = 0.0
         self._started_at = time.time()
         self._started = time.monotonic()
@@ -149,13 +193,15 @@ class RunStatistics:
             self._open[number] = book
         return book
 
-    def audit(self, stored: int | None) -> None:
+    def audit(self, stored: int | None, let_go: Mapping[str, int] | None = None) -> None:
         """Hold the agent's own count of rows that it kept against the ledger's, at the end.
 
         Args:
             stored: See :attr:`~plugrl_gym.server.agent.Agent.rows_stored`.
+            let_go: See :meth:`~plugrl_gym.server.agent.Agent.close`.
         """
         with self._lock:
+            self._ended.keep(0, let_go or {})
             kept = self._total().rows_stored
             if stored is not None and stored != kept:
                 self._err(f"rows stored {kept} is not the agent's own count {stored}")
@@ -172,34 +218,55 @@ class RunStatistics:
 
     def learned(self, seconds: float) -> None:
         """One call of ``Agent.learn`` took ``seconds``."""
+        self.latency["learn"].observe(seconds)
         with self._lock:
             self._learned += seconds
 
     def snapshot(self) -> RunSnapshot:
         """The state of now."""
-        now = time.monotonic()
+        latency = self.latency.snapshot()
         with self._lock:
-            acting = 0.0 if self._acting_since is None else now - self._acting_since
-            training, evaluation = self._training, self._evaluation
             books = self._total()
-            return RunSnapshot(
-                started=self._started_at,
-                seconds=now - self._started,
-                clients=len(self._open),
-                clients_seen=self._clients_seen,
-                env_steps=training.steps,
-                episodes=training.episodes,
-                returns=tuple(training.returns),
-                lengths=tuple(training.lengths),
+            return replace(
+                self._glance(),
                 books=books,
                 connections={n: book.books.copy() for n, book in self._open.items()},
                 book_errors=(*self._errors, *books.errors()),
-                learning_seconds=self._learned,
-                steps_per_second=training.steps / acting if acting > 0 else 0.0,
-                evaluation_steps=evaluation.steps,
-                evaluation_episodes=evaluation.episodes,
-                evaluation_returns=tuple(evaluation.returns),
+                latency=latency,
             )
+
+    def glance(self) -> RunSnapshot:
+        """The state of now with empty books and without latency: cheap, for whoever looks often."""
+        with self._lock:
+            return self._glance()
+
+    def _glance(self) -> RunSnapshot:
+        now, training, evaluation = time.monotonic(), self._training, self._evaluation
+        acting = 0.0 if self._acting_since is None else now - self._acting_since
+        return RunSnapshot(
+            started=self._started_at,
+            seconds=now - self._started,
+            clients=len(self._open),
+            envs=sum(len(book._episodes) for book in self._open.values()),
+            clients_seen=self._clients_seen,
+            env_steps=training.steps,
+            episodes=training.episodes,
+            returns=tuple(training.returns),
+            lengths=tuple(training.lengths),
+            books=Books(),
+            connections={},
+            book_errors=(),
+            learning_seconds=self._learned,
+            steps_per_second=training.steps / acting if acting > 0 else 0.0,
+            evaluation_steps=evaluation.steps,
+            evaluation_episodes=evaluation.episodes,
+            evaluation_returns=tuple(evaluation.returns),
+        )
+
+    def clients(self) -> dict[int, ClientSnapshot]:
+        """Client number -> what it has done, of the connections of now."""
+        with self._lock:
+            return {number: book._snapshot() for number, book in self._open.items()}
 
 
 @dataclass(slots=True)
@@ -225,6 +292,8 @@ class ClientBook:
         self._run = run
         self._number = number
         self._tally = tally
+        self._own = _Tally()
+        self._heard = time.monotonic()
         self._horizons: dict[int, int] = {}
         self._episodes: dict[int, _Episode] = {}
 
@@ -233,6 +302,7 @@ class ClientBook:
 
         They are only a hint (SPEC 6.3.7), so they decide about no number that a client sends.
         """
+        self._heard = time.monotonic()
         for env, step_id in zip(infer.env_indices.tolist(), infer.step_ids.tolist(), strict=True):
             episode = self._episodes.get(env)
             if episode is None:
@@ -254,6 +324,7 @@ class ClientBook:
 
     def received(self, received: ReceivedFeedback) -> None:
         """A feedback came; rows may have been left out of it."""
+        self._heard = time.monotonic()
         left_out = Counter({STALE: len(received.stale), NON_FINITE: len(received.non_finite)})
         faulty = [row.env for row in received.non_finite]
         for env in (*received.stale, *faulty):
@@ -307,12 +378,24 @@ class ClientBook:
     def _end(self, env: int, sent: tuple[float, int] | None) -> None:
         own = self._episodes[env]
         self._episodes[env] = _Episode()
-        self._tally.episodes += 1
+        for tally in (self._tally, self._own):
+            tally.episodes += 1
         if sent is None and not own.whole:
             return
         total, length = (own.total, own.length) if sent is None else sent
-        self._tally.returns.append(total)
-        self._tally.lengths.append(length)
+        for tally in (self._tally, self._own):
+            tally.returns.append(total)
+            tally.lengths.append(length)
+
+    def _snapshot(self) -> ClientSnapshot:
+        returns = self._own.returns
+        return ClientSnapshot(
+            envs=len(self._episodes),
+            env_steps=self.books.env_steps,
+            episodes=self._own.episodes,
+            mean_return=fmean(returns) if returns else None,
+            idle_seconds=time.monotonic() - self._heard,
+        )
 
     def leave(self, abandoned: int) -> None:
         """The connection ended, and with it ``abandoned`` chunks that were not fed back."""

@@ -61,6 +61,11 @@ class ActionLayout:
         if self.dim == 0:
             raise UnsupportedSpace(f"an action of shape {list(self.shape)} holds no number at all")
 
+    @property
+    def bounds(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Least and greatest action, both of the space's shape and dtype."""
+        return self._low, self._high
+
     def decode(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Turn a received chunk into what ``env.step`` accepts.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["lost"]
+__all__ = ["LARGEST", "lost", "too_large"]
+
+#: Beyond it a square, of a loss or of an optimizer, is infinite in float32.
+LARGEST: Final = float(np.sqrt(np.finfo(np.float32).max))
 
 
 def lost(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[np.bool_] | None:
@@ -37,3 +40,18 @@ def lost(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[np.bool_]
     if array.dtype.kind == "f":
         fits &= array == np.trunc(array)
     return np.logical_not(fits)
+
+
+def too_large(array: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where a number is finite, but nothing that a network could calculate with.
+
+    Args:
+        array: Booleans, integers or floats.
+
+    Returns:
+        bool, of the shape of ``array``.
+    """
+    if array.dtype.kind != "f" or array.dtype.char == "e":
+        return np.zeros(array.shape, np.bool_)
+    beyond: npt.NDArray[np.bool_] = np.abs(array) > LARGEST
+    return beyond

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-__all__ = ["image_to_wire", "is_image", "wire_shape"]
+__all__ = ["image_from_wire", "image_to_wire", "is_image", "wire_shape"]
 
 
 def is_image(space: spaces.Box) -> bool:
@@ -42,3 +42,16 @@ def image_to_wire(images: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     if len(shape) == 4:  # [n, stack, h, w, c]: the stack joins the channels
         images = np.moveaxis(images, 1, -2)
     return np.array(images, order="C").reshape(len(images), *wire_shape(shape))
+
+
+def image_from_wire(images: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+    """The inverse: uint8 [n, h, w, c] as a contiguous copy [n, *shape]."""
+    if len(shape) >= 3:
+        *stack, a, b, c = shape
+        channels = a if _channels_first((a, b, c)) else c
+        images = images.reshape(*images.shape[:3], *stack, channels)
+        if stack:
+            images = np.moveaxis(images, -2, 1)
+        if _channels_first((a, b, c)):
+            images = np.moveaxis(images, -1, -3)
+    return np.array(images, order="C").reshape(len(images), *shape)

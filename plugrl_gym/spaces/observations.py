@@ -29,7 +29,7 @@ from plugrl_gym.protocol.arrays import wire_dtype
 from plugrl_gym.protocol.fields import shown
 from plugrl_gym.spaces.casting import lost
 from plugrl_gym.spaces.description import MOST_LEAVES
-from plugrl_gym.spaces.images import image_to_wire, is_image, wire_shape
+from plugrl_gym.spaces.images import image_from_wire, image_to_wire, is_image, wire_shape
 
 __all__ = ["Leaf", "ObservationLayout", "select_row"]
 
@@ -151,6 +151,38 @@ class ObservationLayout:
         """
         parts = {leaf.path: _decode_leaf(leaf, observation, where) for leaf in self.leaves}
         return parts["obs"] if self.leaves[0].keys == () else parts
+
+    def restore(self, observation: Observation, where: str = "observation") -> Any:
+        """Turn a received observation back into what a vector env would hand out (copies).
+
+        Returns:
+            The declared structure of dicts and tuples; of each leaf an array [n, *shape], of a
+            Text a tuple of n str. The inverse of :meth:`encode`.
+
+        Raises:
+            RemoteProtocolError: A leaf is missing or does not fit the declared space.
+        """
+        parts = {leaf.keys: _restore_leaf(leaf, observation, where) for leaf in self.leaves}
+        return _nest(self.space, (), parts)
+
+
+def _restore_leaf(leaf: Leaf, observation: Observation, where: str) -> Any:
+    part = _decode_leaf(leaf, observation, where)
+    if leaf.kind == "image":
+        return image_from_wire(part, _shape(leaf.space))
+    return tuple(part) if isinstance(part, list) else part
+
+
+def _nest(
+    space: spaces.Space[Any],
+    keys: tuple[str | int, ...],
+    parts: Mapping[tuple[str | int, ...], Any],
+) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _nest(part, (*keys, key), parts) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_nest(part, (*keys, i), parts) for i, part in enumerate(space.spaces))
+    return parts[keys]
 
 
 def _find_leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plugrl_gym.latency import Latency
 from plugrl_gym.server import Client, Request
 from plugrl_gym.server.batching import Batcher, Departed
 from plugrl_gym.server.meters import Meters
+from plugrl_gym.server.statistics import STAGES
 from tests.support.raw_client import infer_of, raw_client
 from tests.support.serving import FakeAgent, running
 
@@ -26,7 +28,7 @@ class Bench:
         self.calls: list[list[int]] = []
         self.error: Exception | None = None
         self.lock = asyncio.Lock()
-        self.meters = Meters()
+        self.meters = Meters(Latency(STAGES))
         self.batcher = Batcher(self._act, self.lock, wait, self.meters)
 
     def _act(self, requests: Sequence[Request]) -> list[np.ndarray[Any, Any]]:
@@ -137,6 +139,17 @@ async def test_request_of_a_departed_connection_is_given_up(bench: Bench) -> Non
         await gone
     assert await asyncio.gather(kept, bench.ask(3)) == [2, 3]
     assert bench.calls == [[2, 3]]
+
+
+@on_a_loop(NEVER)
+async def test_request_that_comes_after_its_connection_left_is_not_answered(bench: Bench) -> None:
+    bench.batcher.enter(1)
+    bench.batcher.enter(2)
+    bench.batcher.leave(1)
+    with pytest.raises(Departed):
+        await bench.ask(1)
+    assert await bench.ask(2) == 2
+    assert bench.calls == [[2]]
 
 
 @on_a_loop(NEVER)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugrl_gym.spaces.casting import lost
+from plugrl_gym.spaces.casting import LARGEST, lost, too_large
 from tests.support.fuzzing import fuzz
 from tests.support.spaces import FLOATS, INTEGERS
 
@@ -59,3 +59,19 @@ def test_what_is_not_lost_survives_the_cast(values: Any, source: str, target: st
             assert after == pytest.approx(float(before), rel=1e-3, abs=1e-7, nan_ok=True)
         else:
             assert after == before
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_number_whose_square_float32_cannot_hold_is_too_large(dtype: Any) -> None:
+    numbers = np.array([0.0, -1.8e19, 1.9e19, -3e38], dtype)
+    assert too_large(numbers).tolist() == [False, False, True, True]
+    with np.errstate(over="ignore"):
+        assert (
+            np.isinf(np.square(numbers.astype(np.float32))).tolist() == too_large(numbers).tolist()
+        )
+    assert np.isfinite(np.square(np.float32(LARGEST * 0.999)))
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int64, np.float16])
+def test_no_small_number_is_too_large(dtype: Any) -> None:
+    assert not too_large(np.ones((2, 3), dtype)).any()

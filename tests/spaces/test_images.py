@@ -53,6 +53,9 @@ def test_image_travels_as_rows_columns_channels(
     assert np.array_equal(decoded, wire)
     assert decoded.flags.writeable
     assert not np.shares_memory(decoded, wire)
+    restored = layout.restore(sent)
+    assert np.array_equal(restored, pixels)
+    assert not np.shares_memory(restored, wire)
 
 
 @pytest.mark.parametrize(("name", "shape", "on_wire", "turn"), ORIENTATIONS, ids=IDS)

@@ -52,6 +52,25 @@ def test_batch_of_any_space_survives_the_trip(space: spaces.Space[Any], n: int) 
     leaves_equal(layout, batch, layout.decode(travel(layout.encode(batch))))
 
 
+@given(any_space(), st.integers(1, 3))
+@fuzz(100)
+def test_batch_is_restored_in_the_form_in_which_the_env_gave_it(
+    space: spaces.Space[Any], n: int
+) -> None:
+    layout = ObservationLayout(space)
+    batch = sample_batch(space, n)
+    restored = layout.restore(travel(layout.encode(batch)))
+    for leaf in layout.leaves:
+        given, got = leaf.of(batch), leaf.of(restored)
+        if isinstance(leaf.space, spaces.Text):
+            lines = [line.rstrip("\0") if leaf.kind == "codes" else line for line in given]
+            assert got == tuple(lines)
+        else:
+            assert got.dtype == leaf.space.dtype
+            assert np.array_equal(got, given)
+            assert got.flags.writeable
+
+
 @given(any_space())
 @fuzz(50)
 def test_single_observation_is_a_batch_of_one(space: spaces.Space[Any]) -> None:

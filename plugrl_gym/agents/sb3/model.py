@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 
 from plugrl_gym.agents.sb3.normalization import normalize_arguments, normalized_envs
 from plugrl_gym.agents.sb3.policy_actions import PolicyActions
-from plugrl_gym.agents.sb3.policy_spaces import SMALLEST_CNN_IMAGE, PolicyObservations, brief
+from plugrl_gym.agents.sb3.policy_spaces import SMALLEST_CNN_IMAGE, PolicyObservations
 from plugrl_gym.agents.sb3.settings.algorithms import AlgorithmClass, is_a
 from plugrl_gym.agents.sb3.settings.hyperparameters import check_hyperparameters, check_policy
 from plugrl_gym.agents.sb3.settings.limits import (
@@ -35,6 +35,7 @@ from plugrl_gym.agents.sb3.settings.limits import (
 from plugrl_gym.agents.sb3.settings.noise import NoisePlan
 from plugrl_gym.agents.sb3.settings.presets import Preset
 from plugrl_gym.errors import UnsupportedSpace, UsageError
+from plugrl_gym.spaces.naming import brief
 
 __all__ = ["ModelPlan", "SpacesOnlyVecEnv", "has_image"]
 

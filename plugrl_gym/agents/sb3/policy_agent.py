@@ -20,7 +20,7 @@ from plugrl_gym.agents.sb3.learners.trajectories import concatenate
 from plugrl_gym.agents.sb3.model import ModelPlan, SpacesOnlyVecEnv, has_image
 from plugrl_gym.agents.sb3.normalization import Normalizer, normalized_envs
 from plugrl_gym.agents.sb3.policy_actions import PolicyActions
-from plugrl_gym.agents.sb3.policy_spaces import PolicyArray, PolicyObservations, brief
+from plugrl_gym.agents.sb3.policy_spaces import PolicyArray, PolicyObservations
 from plugrl_gym.agents.sb3.runs.loading import StoredModel
 from plugrl_gym.agents.sb3.settings.algorithms import find_algorithm
 from plugrl_gym.agents.sb3.threads import TorchThreads, check_torch_threads, set_torch_threads
@@ -28,6 +28,7 @@ from plugrl_gym.errors import UnsupportedSpace, UsageError
 from plugrl_gym.protocol import Feedback, Infer, Metadata
 from plugrl_gym.server.agent import Agent, Client, Refusal, Request
 from plugrl_gym.spaces import build_space
+from plugrl_gym.spaces.naming import differing
 
 __all__ = ["SB3PolicyAgent"]
 
@@ -225,10 +226,8 @@ def _compare(
 ) -> None:
     if ours == adapted:
         return
-    said = brief(theirs)
-    if said == brief(ours):
-        said += " of other bounds or type"
-    raise UnsupportedSpace(f"this model has {what} {brief(ours)}, env has {said}")
+    mine, said = differing(ours, theirs)
+    raise UnsupportedSpace(f"this model has {what} {mine}, env has {said}")
 
 
 def _loaded(

@@ -8,8 +8,9 @@ from gymnasium import spaces
 
 from plugrl_gym.agents.sb3.model import ModelPlan
 from plugrl_gym.agents.sb3.policy_actions import PolicyActions
-from plugrl_gym.agents.sb3.policy_spaces import PolicyObservations, brief
+from plugrl_gym.agents.sb3.policy_spaces import PolicyObservations
 from plugrl_gym.spaces import build_space, describe_space
+from plugrl_gym.spaces.naming import differing
 
 __all__ = ["RunSpaces"]
 
@@ -45,8 +46,6 @@ class RunSpaces(NamedTuple):
             ("actions", self.action, action),
         ):
             if ours != theirs:
-                said = brief(theirs)
-                if said == brief(ours):
-                    said += " of other bounds or type"
-                return f"this run has {what} {brief(ours)}, env has {said}"
+                mine, said = differing(ours, theirs)
+                return f"this run has {what} {mine}, env has {said}"
         return None

@@ -23,7 +23,6 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from plugrl_gym.agents.sb3.model import ModelPlan
 from plugrl_gym.agents.sb3.normalization import Normalizer
-from plugrl_gym.agents.sb3.policy_spaces import brief
 from plugrl_gym.agents.sb3.runs.choices import Choices
 from plugrl_gym.agents.sb3.settings.algorithms import ALGORITHMS, find_algorithm
 from plugrl_gym.agents.sb3.settings.limits import (
@@ -32,6 +31,7 @@ from plugrl_gym.agents.sb3.settings.limits import (
     limited_settings,
 )
 from plugrl_gym.errors import UsageError
+from plugrl_gym.spaces.naming import brief
 
 __all__ = ["NORMALIZER", "LoadedPlan", "StoredModel", "load_model"]
 
