@@ -75,7 +75,8 @@ def hide_key(record: logging.LogRecord) -> bool:
     if record.exc_info and record.exc_info[1] is not None:
         text += "".join(traceback.format_exception(record.exc_info[1]))
     # A header that is no HTTP is quoted in the error, without its name.
-    if "authorization" in text.lower() or "HTTP header" in text:
+    secret = any(name in text.lower() for name in ("authorization", "cookie"))
+    if secret or "HTTP header" in text:
         record.msg, record.args = "a header that may hold a key, which is not logged", ()
         record.exc_info = record.exc_text = None
     return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
@@ -19,6 +20,7 @@ from websockets.datastructures import Headers
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol.addresses import is_loopback, parse_address
 from plugrl_gym.protocol.credentials import KeyLock, check_key
+from plugrl_gym.server.cookies import CookieLock
 
 __all__ = ["Access", "Denial"]
 
@@ -64,6 +66,7 @@ class Access:
         self._host = host
         self._loopback = is_loopback(host)
         self._lock = None if api_key is None else KeyLock(check_key(api_key))
+        self._cookies = None if api_key is None else CookieLock(api_key)
         self._names = {host.lower(), *map(_plain_name, allowed_hosts)}
         self._allowed = self._names - {host.lower()}
         if not (self._loopback or insecure or self._lock):
@@ -74,10 +77,34 @@ class Access:
             )
 
     def deny(self, headers: Headers) -> Denial | None:
-        """Why a request with these headers is refused; None where it may come in."""
-        return (
-            self._wrong_key(headers) or self._foreign_host(headers) or self._foreign_page(headers)
-        )
+        """Why a handshake with these headers is refused; None where it may come in."""
+        return self._wrong_key(headers) or self._foreign(headers)
+
+    def deny_visitor(self, headers: Headers, *, browser: bool) -> Denial | None:
+        """Why a request for something to read is refused, which a cookie opens, too.
+
+        Args:
+            headers: Of the request.
+            browser: Whether it is for the page. A browser says which page asks only where that is
+                of another origin, and a page whose name was made to resolve to this server is not.
+        """
+        foreign = self._foreign(headers) or (self._doubtful_name(headers) if browser else None)
+        return foreign or (None if self._has_cookie(headers) else self._wrong_key(headers))
+
+    def cookie(self, secure: bool) -> str | None:
+        """``Set-Cookie`` for somebody who has shown the key; None where no key is wanted.
+
+        Args:
+            secure: Whether a browser may send it over TLS only.
+        """
+        return None if self._cookies is None else self._cookies.issue(time.time(), secure)
+
+    def _has_cookie(self, headers: Headers) -> bool:
+        given = "; ".join(headers.get_all("Cookie"))
+        return self._cookies is not None and self._cookies.opens(given, time.time())
+
+    def _foreign(self, headers: Headers) -> Denial | None:
+        return self._foreign_host(headers) or self._foreign_page(headers)
 
     def _wrong_key(self, headers: Headers) -> Denial | None:
         if self._lock is None:
@@ -101,6 +128,21 @@ class Access:
             f"This PlugRL server listens on {self._host} for this machine only, and the client "
             f"calls it {told!r} (header Host); if that is right, start the server with "
             f"--allow-host {name or 'NAME'}.",
+        )
+
+    def _doubtful_name(self, headers: Headers) -> Denial | None:
+        given = headers.get_all("Host")
+        if self._lock is not None or not given:
+            return None
+        name = _name_and_port(given[0])[0] if len(given) == 1 else None
+        if name is not None and self._is_ours(name):
+            return None
+        told = " and ".join(given)[:80]
+        return Denial(
+            HTTPStatus.FORBIDDEN,
+            "This PlugRL server wants no key, so it shows its page only under names that nobody "
+            f"else can have, and the browser calls it {told!r} (header Host); use its address, or "
+            f"start it with --allow-host {name or 'NAME'} or with a key.",
         )
 
     def _foreign_page(self, headers: Headers) -> Denial | None:

@@ -31,8 +31,10 @@ from plugrl_gym.server.closing import (
 )
 from plugrl_gym.server.door import Door
 from plugrl_gym.server.link import MOST_FRAMES, Link, watch_silence
-from plugrl_gym.server.listening import client_urls, keep_alive, listen, quiet_logger
+from plugrl_gym.server.listening import client_urls, keep_alive, listen, quiet_logger, shut
 from plugrl_gym.server.meters import Meters
+from plugrl_gym.server.page.board import Board
+from plugrl_gym.server.page.routes import Page
 from plugrl_gym.server.patience import Patience
 from plugrl_gym.server.runner import SERVER_NAME, AgentRunner, RunEnded, server_version
 from plugrl_gym.server.session import Services, Session, Warnings
@@ -49,6 +51,7 @@ logger = logging.getLogger("plugrl_gym.server")
 
 _MESSAGE_TOO_BIG: Final = 1009  # sent by the WebSocket library (RFC 6455, 7.4.1)
 
+_SILENCE_SECONDS: Final = 300.0
 # A feedback that arrived while the loop was busy is still read before its client is given up.
 _GRACE_SECONDS: Final = 0.02
 # A handshake that is under way when the server ends gets this long to be refused.
@@ -79,8 +82,9 @@ class PlugRLServer:
         max_clients: Most connections at a time; None for no limit.
         max_envs: Most envs of all connections together; None for no limit.
         silence_timeout: Seconds after which a connection counts as lost that shows no sign of
-            life, not even the answer to a ping, up to a fifth more; 0 for never. Generous, for a
-            healthy env may keep its process from answering for minutes (SPEC 2.15).
+            life, not even the answer to a ping, up to a fifth more; 0 for never. None for 300 s,
+            or 1.5 times ``feedback_timeout`` where that is more: a healthy env may keep its
+            process from answering as long as it steps (SPEC 2.15).
         close_timeout: Seconds for a client to answer a close frame.
         max_resync_delay: Longest delay, in seconds, of the close for a peer that keeps coming
             back broken (SPEC 8.5); 0 for none.
@@ -91,6 +95,7 @@ class PlugRLServer:
         port: The real one, once listening.
         statistics: What the run has done; ``statistics.snapshot()`` works in any thread.
         listening: A ``threading.Event``, set once clients can connect.
+        board: What the page for browsers shows.
 
     Raises:
         UsageError: An option is out of its range, or ``host`` lets other machines in without a
@@ -123,12 +128,14 @@ class PlugRLServer:
         max_message_bytes: int | None = None,
         max_clients: int | None = None,
         max_envs: int | None = None,
-        silence_timeout: float = 300.0,
+        silence_timeout: float | None = None,
         close_timeout: float = 5.0,
         max_resync_delay: float = 2.0,
         on_listening: Callable[[PlugRLServer], None] | None = None,
     ) -> None:
         _check_options(port, feedback_timeout, max_message_bytes)
+        if silence_timeout is None:
+            silence_timeout = max(_SILENCE_SECONDS, 1.5 * feedback_timeout)
         _check_durations(batch_wait, silence_timeout, close_timeout, max_resync_delay)
         access = Access(host, api_key, insecure=insecure, allowed_hosts=allowed_hosts)
         self.host = host
@@ -141,7 +148,15 @@ class PlugRLServer:
         self._close_timeout = close_timeout
         self._on_listening = on_listening
         self._runner = AgentRunner(agent, self.statistics, self._on_agent_end)
-        self._meters = Meters()
+        self._meters = Meters(self.statistics.latency)
+        self._sessions: set[Session] = set()
+        self._ending: Closing | None = None
+        self.board = Board(
+            self.statistics,
+            self._runner,
+            lambda: [session.client for session in self._sessions],
+            lambda: self._ending,
+        )
         self._services = Services(
             runner=self._runner,
             batcher=Batcher(self._runner.act, self._runner.lock, batch_wait, self._meters),
@@ -150,17 +165,16 @@ class PlugRLServer:
             patience=Patience(max_resync_delay),
             capacity=Capacity(max_clients, max_envs),
             meters=self._meters,
+            camera=self.board.camera,
             feedback_timeout=feedback_timeout,
         )
+        self._ended = asyncio.Event()
         self._door = self._make_door(access)
-        self._sessions: set[Session] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._accepted = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ended = asyncio.Event()
-        self._ending: Closing | None = None
         self._failure: Exception | None = None
-        self._shutdown_requested = False
+        self._requested: Closing | None = None
 
     def _make_door(self, access: Access) -> Door:
         capacity = self._services.capacity
@@ -172,6 +186,7 @@ class PlugRLServer:
             metrics=_make_metrics(
                 self.statistics, self._meters, lambda: (len(self._sessions), capacity.envs)
             ),
+            page=Page(self.board, access, self._ended, self._ssl_context is not None),
             url=lambda: self.url,
             connections=lambda: len(self._sessions),
             ending=lambda: None if self._ending is None else self._ending.reason,
@@ -217,14 +232,15 @@ class PlugRLServer:
         self._loop = asyncio.get_running_loop()
         servers = await self._listen()
         watchdogs = [asyncio.create_task(self._watch_feedback())]
+        watchdogs.append(asyncio.create_task(self.board.record()))
         if self._silence_timeout:
             watch = watch_silence(lambda: self._sessions, self._silence_timeout, self._give_up)
             watchdogs.append(asyncio.create_task(watch))
         try:
             if self._on_listening is not None:
                 self._on_listening(self)
-            if self._shutdown_requested:
-                self._end(SHUTDOWN)
+            if self._requested is not None:
+                self._end(self._requested)
             await self._ended.wait()
         finally:
             self._end(SHUTDOWN)  # where this task was cancelled
@@ -240,16 +256,23 @@ class PlugRLServer:
 
         Learning that is under way ends first.
         """
-        self._shutdown_requested = True
+        self._request(SHUTDOWN)
+
+    def request_stop(self) -> None:
+        """End the run as finished (SPEC 8.1), from any thread, at any time."""
+        self._request(STOP)
+
+    def _request(self, ending: Closing) -> None:
+        self._requested = self._requested or ending
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
-                self._loop.call_soon_threadsafe(self._end, SHUTDOWN)
+                self._loop.call_soon_threadsafe(self._end, ending)
 
-    def process_request(
+    async def process_request(
         self, connection: ServerConnection, request: HttpRequest
     ) -> Response | None:
         """Decide about a request before it is answered; None accepts it as a handshake."""
-        return self._door.answer(connection, request)
+        return await self._door.answer(connection, request)
 
     async def _listen(self) -> list[Server]:
         servers = await listen(
@@ -343,14 +366,7 @@ class PlugRLServer:
         if session.joined:
             await self._runner.leave(session.client)
         await session.watch
-        socket = session.socket
-        logger.info(
-            "%s left: %s %s; open chunks: %d",
-            session.client,
-            socket.close_code,
-            socket.close_reason or "",
-            abandoned,
-        )
+        session.log_departure(abandoned, run_over=self._ending is not None)
 
     async def _watch_feedback(self) -> None:
         """Close the connections whose feedback does not come (SPEC 8.8)."""
@@ -413,12 +429,8 @@ class PlugRLServer:
         finally:
             for error in self.statistics.snapshot().book_errors:
                 logger.error("the books do not balance: %s", error)
-        for server in servers:
-            server.close(close_connections=False)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_HANDSHAKE_SECONDS):
-                for server in servers:
-                    await server.wait_closed()
+            await self.board.farewell()
+            await shut(servers, _HANDSHAKE_SECONDS)
 
 
 def serve(agent: Agent, host: str = "127.0.0.1", port: int = 8000, **options: Any) -> bool:

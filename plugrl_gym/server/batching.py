@@ -93,14 +93,15 @@ class Batcher:
         """
         if key not in self._members:
             raise Departed  # it left while its request was prepared
+        since = time.perf_counter() if since is None else since
         self._due.discard(key)
         if len(self._members) == 1 and not self._lock.locked():
-            return self._measured([request], [time.perf_counter()])[0]
+            return self._measured([request], [since])[0]
         loop = asyncio.get_running_loop()
         if not self._pending:
             self._deadline = loop.time() + self._wait
         answer: asyncio.Future[Answer] = loop.create_future()
-        self._pending[key] = _Pending(request, answer, since or time.perf_counter())
+        self._pending[key] = _Pending(request, answer, since)
         self._consider()
         return await answer
 

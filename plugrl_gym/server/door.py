@@ -1,7 +1,8 @@
 """What a request is answered before any WebSocket is open: the HTTP side of a server's port.
 
-``/healthz`` and ``/readyz`` are for whatever watches over processes, and ask for no key. Everything
-else passes :class:`~plugrl_gym.server.access.Access` first.
+``/healthz`` and ``/readyz`` are for whatever watches over processes, and ask for no key; nor do the
+scripts and styles of the page, which tell nothing of a run. Everything else passes
+:class:`~plugrl_gym.server.access.Access` first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from websockets.http11 import Request, Response
 from plugrl_gym.server.access import Access, Denial
 from plugrl_gym.server.capacity import Capacity, Full
 from plugrl_gym.server.meters import Meters
+from plugrl_gym.server.page.routes import Page
 from plugrl_gym.server.session import Warnings
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Door:
         meters: Counts who was refused.
         warnings: For the server's log.
         metrics: None where prometheus-client is not installed.
+        page: For browsers.
         url: Where clients should go, where a request does not tell.
         connections: How many are open.
         ending: Why the run is ending; None while it is not.
@@ -50,24 +53,39 @@ class Door:
     meters: Meters
     warnings: Warnings
     metrics: Metrics | None
+    page: Page
     url: Callable[[], str]
     connections: Callable[[], int]
     ending: Callable[[], str | None]
 
-    def answer(self, connection: ServerConnection, request: Request) -> Response | None:
+    async def answer(self, connection: ServerConnection, request: Request) -> Response | None:
         """The answer to a request; None where it is a handshake that is accepted."""
-        path = request.path.partition("?")[0]
-        handshake = "websocket" in ",".join(request.headers.get_all("Upgrade")).lower()
-        if not handshake and path == "/healthz":
+        if "websocket" in ",".join(request.headers.get_all("Upgrade")).lower():
+            denial = self.access.deny(request.headers) or self._full()
+            return None if denial is None else self._refuse(connection, denial)
+        return await self._visit(connection, request, request.path.partition("?")[0])
+
+    async def _visit(self, connection: ServerConnection, request: Request, path: str) -> Response:
+        """The answer to a request that is no handshake."""
+        if path == "/healthz":
             return connection.respond(HTTPStatus.OK, "alive\n")
-        if not handshake and path == "/readyz":
+        if path == "/readyz":
             return self._readiness(connection)
-        denial = self.access.deny(request.headers)
-        if denial is None and handshake:
-            denial = self._full()
-        if denial is not None:
-            return self._refuse(connection, denial)
-        return None if handshake else self._page(connection, request, path)
+        asset = self.page.asset(connection, path)
+        if asset is not None:
+            return asset
+        if path == "/login":  # a cookie would prolong itself
+            denial = self.access.deny(request.headers)
+            return self._refuse(connection, denial) if denial else self.page.welcome(connection)
+        own = self.page.answers(request, path)
+        denial = self.access.deny_visitor(request.headers, browser=own)
+        if denial is None and own:
+            return await self.page.answer(connection, request, path)
+        if denial is None:
+            return self._plain(connection, request, path)
+        if denial.status is HTTPStatus.UNAUTHORIZED and own and path == "/":
+            return self.page.form(connection)
+        return self._refuse(connection, denial)
 
     def _readiness(self, connection: ServerConnection) -> Response:
         ending = self.ending()
@@ -98,7 +116,7 @@ class Door:
             response.headers["Retry-After"] = "5"
         return response
 
-    def _page(self, connection: ServerConnection, request: Request, path: str) -> Response:
+    def _plain(self, connection: ServerConnection, request: Request, path: str) -> Response:
         if path == "/metrics":
             if self.metrics is None:
                 return connection.respond(HTTPStatus.NOT_IMPLEMENTED, _NO_METRICS)
@@ -106,9 +124,10 @@ class Door:
             del response.headers["Content-Type"]
             response.headers["Content-Type"] = self.metrics.content_type
             return response
+        address = self._address(request)
         text = (
             "This is a PlugRL server. It speaks the PlugRL protocol over WebSocket; point a client "
-            f"at {self._address(request)}\n"
+            f"at {address} and a browser at http{address.removeprefix('ws')}/\n"
         )
         if path != "/":
             return connection.respond(HTTPStatus.NOT_FOUND, f"Nothing is here. {text}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import logging
@@ -14,7 +15,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol.credentials import hide_key
 
-__all__ = ["client_urls", "keep_alive", "listen", "quiet_logger"]
+__all__ = ["client_urls", "keep_alive", "listen", "quiet_logger", "shut"]
 
 _BOTH: Final = {
     "localhost": ("127.0.0.1", "::1"),
@@ -91,6 +92,16 @@ async def _listen_once(
         assert refusal is not None
         raise refusal
     return servers
+
+
+async def shut(servers: list[Server], patience: float) -> None:
+    """Close the ports; handshakes that are under way get ``patience`` seconds to be refused."""
+    for server in servers:
+        server.close(close_connections=False)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(patience):
+            for server in servers:
+                await server.wait_closed()
 
 
 def _explain(error: OSError, host: str, port: int) -> str:

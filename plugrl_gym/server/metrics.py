@@ -7,6 +7,7 @@ elsewhere, as plain Python, and turned into metrics only when somebody asks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import (
@@ -23,9 +24,10 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from plugrl_gym.latency import QUANTILES, Histogram, Latency
 from plugrl_gym.server.books import Books
-from plugrl_gym.server.meters import Histogram, Meters
-from plugrl_gym.server.statistics import RunSnapshot
+from plugrl_gym.server.meters import Meters
+from plugrl_gym.server.statistics import STAGES, RunSnapshot
 
 __all__ = ["Metrics"]
 
@@ -37,19 +39,12 @@ _CHUNKS_AND_ROWS: Final = {
     "rows_stored": "Of these, rows that the agent kept",
 }
 _HISTOGRAMS: Final = {
-    "inference": ("inference_seconds", "Time of each forward pass"),
-    "batch_requests": ("batch_requests", "Connections answered by each forward pass"),
-    "batch_rows": ("batch_rows", "Envs answered by each forward pass"),
-    "batch_wait": (
-        "batch_wait_seconds",
-        "From the arrival of a request to its forward pass, learning in between included",
-    ),
-    "answer": ("answer_seconds", "From the arrival of an infer to the sending of its action"),
-    "execution": (
-        "execution_seconds",
-        "From the sending of an action to the arrival of its feedback",
-    ),
+    "batch_requests": "Connections answered by each forward pass",
+    "batch_rows": "Envs answered by each forward pass",
 }
+_STAGES: Final = f"Time of each stage of an exchange: {', '.join(STAGES)}"
+# Of the bounds of a stage's buckets every fourth is told, the powers of 2.
+_COARSE: Final = 4
 
 
 class Metrics(Collector):
@@ -93,8 +88,10 @@ class Metrics(Collector):
         yield _counter("connections_opened", "WebSockets opened", meters.connections)
         yield _counters("denied", "Requests refused with an HTTP status", "status", meters.denied)
         yield _counters("closed", "Connections closed by the server", "reason", meters.closed)
-        for attribute, (name, text) in _HISTOGRAMS.items():
-            yield _histogram(name, text, getattr(meters, attribute))
+        for name, text in _HISTOGRAMS.items():
+            yield _histogram(name, text, getattr(meters, name))
+        yield _stages(meters.latency)
+        yield _stage_quantiles(run.latency)
 
 
 def _progress(run: RunSnapshot) -> Iterator[Metric]:
@@ -150,9 +147,34 @@ def _counters(name: str, text: str, label: str, values: Mapping[str, int]) -> Me
 
 
 def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
-    buckets: list[tuple[str, float]] = []
-    up_to = 0
-    for bound, count in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):
-        up_to += count
-        buckets.append((str(bound), up_to))
-    return HistogramMetricFamily(f"plugrl_{name}", text, buckets=buckets, sum_value=histogram.total)
+    return HistogramMetricFamily(
+        f"plugrl_{name}", text, buckets=_buckets(histogram), sum_value=histogram.total
+    )
+
+
+def _stages(latency: Latency) -> Metric:
+    family = HistogramMetricFamily("plugrl_stage_seconds", _STAGES, labels=["stage"])
+    for stage in latency:
+        histogram = latency[stage]
+        family.add_metric([stage], _buckets(histogram, _COARSE), histogram.total)
+    return family
+
+
+def _stage_quantiles(latency: Mapping[str, Mapping[str, float]]) -> Metric:
+    family = GaugeMetricFamily(
+        "plugrl_stage_quantile_seconds",
+        "What this share of a stage's times do not exceed, since the start",
+        labels=["stage", "quantile"],
+    )
+    for stage, values in latency.items():
+        for name, share in QUANTILES.items():
+            family.add_metric([stage, str(share)], values[name])
+    return family
+
+
+def _buckets(histogram: Histogram, every: int = 1) -> list[tuple[str, float]]:
+    """(bound, how many values up to it) of every so many bounds, and of infinity."""
+    up_to = list(accumulate(histogram.counts))
+    places = range(0, len(histogram.bounds), every)
+    finite = [(str(float(f"{histogram.bounds[k]:.6g}")), float(up_to[k])) for k in places]
+    return [*finite, ("+Inf", float(up_to[-1]))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,11 +13,13 @@ import numpy.typing as npt
 
 from plugrl_gym.errors import LocalProtocolError
 from plugrl_gym.protocol import Infer, ReceivedFeedback, ServerProtocol
-from plugrl_gym.server.agent import Client, Request
+from plugrl_gym.protocol.close import CloseCode
+from plugrl_gym.server.agent import Client, Refusal, Request
 from plugrl_gym.server.batching import Batcher, Departed
 from plugrl_gym.server.capacity import Capacity
 from plugrl_gym.server.link import Link
 from plugrl_gym.server.meters import Meters
+from plugrl_gym.server.page.camera import Camera
 from plugrl_gym.server.patience import Patience
 from plugrl_gym.server.runner import AgentRunner
 from plugrl_gym.server.statistics import ClientBook, RunStatistics
@@ -61,6 +64,7 @@ class Services:
     patience: Patience
     capacity: Capacity
     meters: Meters
+    camera: Camera
     feedback_timeout: float
 
 
@@ -99,6 +103,7 @@ class Session:
         self._envs: set[int] = set()
         self._claimed = 0
         self._acted_at = 0.0
+        self._decoding = 0.0  # seconds, of the last feedback
 
     async def converse(self) -> None:
         """Talk until the connection ends.
@@ -112,35 +117,66 @@ class Session:
             RunEnded: The run is over.
         """
         runner, batcher = self._services.runner, self._services.batcher
+        latency = self._services.statistics.latency
         batcher.enter(self)
         await self.socket.send(self._protocol.send_metadata(runner.metadata))
         while True:
             frame = await self.socket.receive()
             if self.closing:
                 raise Departed
+            arrived = time.perf_counter()
             message = self._protocol.receive(frame)
             if isinstance(message, Infer):
-                await self._answer(message)
+                await self._answer(message, arrived)
             else:
                 self.deadline = None
-                self._services.meters.execution.observe(time.perf_counter() - self._acted_at)
+                latency["client"].observe(arrived - self._acted_at)
+                self._decoding = time.perf_counter() - arrived
                 await self._take(message)
                 batcher.expect(self)
 
-    async def _answer(self, infer: Infer) -> None:
+    async def _answer(self, infer: Infer, arrived: float) -> None:
         services, client = self._services, self.client
-        arrived = time.perf_counter()
+        latency = services.statistics.latency
+        decoding = time.perf_counter() - arrived
+        earlier, self._decoding = self._decoding, 0.0
         self._find_room(infer)
         book = self._book or await self._join()
         prepared = await services.runner.prepare(client, infer)
+        decoding += services.runner.preparing
+        latency["decode"].observe(earlier + decoding)
         book.asked(infer)
-        action = await services.batcher.submit(self, Request(client, infer, prepared))
+        services.camera.look(client, infer)
+        answer = await services.batcher.submit(
+            self, Request(client, infer, prepared), since=arrived + decoding
+        )
+        action = await self._wait_for(answer) if isinstance(answer, Future) else answer
+        encoded = -time.perf_counter()
         frame = self._pack(action)
+        latency["encode"].observe(encoded + time.perf_counter())
         book.acted(infer.env_indices, len(action))
         self.deadline = services.runner.clock() + services.feedback_timeout
         await self.socket.send(frame)
         self._acted_at = time.perf_counter()
-        services.meters.answer.observe(self._acted_at - arrived)
+        latency["answer"].observe(self._acted_at - arrived)
+
+    async def _wait_for(self, answer: Future[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """What an agent answers later, unless the connection ends before that."""
+        waiting = asyncio.wrap_future(answer)
+        either: tuple[asyncio.Future[Any], ...] = (waiting, self.watch)
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise Departed
+            if waiting.cancelled():
+                raise LocalProtocolError("the agent took back its promise of an answer")
+            return waiting.result()
+        except (Departed, Refusal):
+            raise
+        except Exception as error:
+            raise self._services.runner.fail(error) from None
+        finally:
+            waiting.cancel()
 
     def _find_room(self, infer: Infer) -> None:
         self._envs.update(infer.env_indices.tolist())
@@ -211,3 +247,18 @@ class Session:
         if self._book is not None:
             self._book.leave(abandoned)
         return abandoned
+
+    def log_departure(self, abandoned: int, run_over: bool) -> None:
+        """Say that the connection is closed, with so many chunks that were not fed back.
+
+        It is no news where the run is over, nor of a client whose refusal has just been told.
+        """
+        code = self.socket.close_code
+        logger.log(
+            logging.DEBUG if run_over or code == CloseCode.POLICY_VIOLATION else logging.INFO,
+            "%s left: %s %s; open chunks: %d",
+            self.client,
+            code,
+            self.socket.close_reason or "",
+            abandoned,
+        )

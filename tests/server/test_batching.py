@@ -63,6 +63,21 @@ def on_a_loop(wait: float) -> Callable[[Callable[[Bench], Awaitable[None]]], Cal
     return decorate
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_queue_counts_from_when_the_request_is_said_to_have_waited(others: int) -> None:
+    @on_a_loop(0.0)
+    async def ask(bench: Bench) -> None:
+        for key in range(1 + others):
+            bench.batcher.enter(key)
+        request = Request(Client(0, "here"), infer_of(0), None)
+        await bench.batcher.submit(0, request, since=time.perf_counter() - 5.0)
+        waited = bench.meters.latency["queue"]
+        assert sum(waited.counts) == 1
+        assert 5.0 <= waited.total < 15.0
+
+    ask()
+
+
 @on_a_loop(NEVER)
 async def test_single_connection_is_answered_without_a_turn_of_the_loop(bench: Bench) -> None:
     bench.batcher.enter(1)

@@ -66,7 +66,7 @@ def test_whole_connection_of_a_broken_peer_ends_in_a_resync_and_harms_nobody(
     run, good = server
     assert talk(run.url, said) in ((1001, REASON_RESYNC), None)
     good.exchange(0)
-    assert run.outcome is None
+    assert run.result is None
     assert run.server.statistics.snapshot().book_errors == ()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from plugrl_gym.protocol import encode
-from plugrl_gym.server import link
+from plugrl_gym.server import PlugRLServer, link
 from plugrl_gym.server.link import watch_silence
 from tests.support.raw_client import DEADLINE, infer_of, raw_client
 from tests.support.serving import FakeAgent, Running, running
@@ -165,6 +165,13 @@ def test_silent_connection_is_closed_and_its_neighbour_is_not(
         idle.exchange(0)
         agent.wait_for_rows(1)
     assert "no sign of life for 0.5 s" in caplog.text
+
+
+@pytest.mark.parametrize(("feedback", "silence"), [(60.0, 300.0), (3600.0, 5400.0)])
+def test_silence_is_borne_for_longer_than_an_env_may_step(feedback: float, silence: float) -> None:
+    assert PlugRLServer(FakeAgent(), feedback_timeout=feedback)._silence_timeout == silence
+    given = PlugRLServer(FakeAgent(), feedback_timeout=feedback, silence_timeout=7.0)
+    assert given._silence_timeout == 7.0
 
 
 def test_silence_is_borne_for_ever_where_the_operator_says_so() -> None:

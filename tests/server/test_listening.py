@@ -81,7 +81,7 @@ def _has_ipv6() -> bool:
 
 @pytest.mark.parametrize("host", ["localhost", "::"])
 def test_both_families_reach_a_server_on(host: str) -> None:
-    with running(FakeAgent(), host, insecure=True) as run:
+    with running(FakeAgent(), host=host, insecure=True) as run:
         port = run.server.port
         addresses = ["127.0.0.1", "localhost", *(["[::1]"] if _has_ipv6() else [])]
         for address in addresses:

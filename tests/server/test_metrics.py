@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
-import pytest
 from gymnasium import spaces
 from prometheus_client.parser import text_string_to_metric_families
 
-from plugrl_gym.server.meters import Histogram, Meters
+from plugrl_gym.server.meters import Meters
 from plugrl_gym.server.metrics import Metrics
-from plugrl_gym.server.statistics import RunStatistics
+from plugrl_gym.server.statistics import STAGES, RunStatistics
 from tests.server.test_door import get
 from tests.support.raw_client import declare, raw_client
 from tests.support.serving import FakeAgent, Running, running
@@ -95,19 +93,49 @@ def test_declared_envs_count_before_they_are_named() -> None:
         assert scrape(run)("envs") == 2
 
 
-def test_metrics_time_every_exchange() -> None:
+def test_metrics_time_every_stage_of_an_exchange() -> None:
     with running(FakeAgent()) as run, raw_client(run.url) as client:
         for _ in range(3):
             client.exchange(0, 1)
         client.infer(0)
         page = scrape(run)
-    for name in ("inference_seconds", "batch_wait_seconds", "answer_seconds"):
-        assert page(f"{name}_count") == 4
-        assert page(f"{name}_bucket", le="+Inf") == 4
-        assert page(f"{name}_sum") >= 0
-    assert page("execution_seconds_count") == 3
+    times = {
+        "decode": 4,
+        "queue": 4,
+        "forward": 4,
+        "encode": 4,
+        "answer": 4,
+        "client": 3,
+        "learn": 0,
+    }
+    assert tuple(times) == STAGES
+    for stage, count in times.items():
+        assert page("stage_seconds_count", stage=stage) == count
+        assert page("stage_seconds_bucket", stage=stage, le="+Inf") == count
+        assert (page("stage_seconds_sum", stage=stage) > 0) is (count > 0)
+    low, high = (
+        page("stage_quantile_seconds", stage="answer", quantile=q) for q in ("0.5", "0.99")
+    )
+    assert 0 < low <= high
     assert page("batch_rows_sum") == 7
     assert page("batch_requests_sum") == 4
+
+
+def test_metrics_tell_how_many_times_lie_below_each_power_of_2() -> None:
+    statistics = RunStatistics()
+    for seconds in (0.9e-6, 1e-6, 2.1e-6, 3.9e-6, 1e9):
+        statistics.latency["learn"].observe(seconds)
+    page = Page(metrics_of(statistics).render().decode())
+    counts = {le: page("stage_seconds_bucket", stage="learn", le=le) for le in BOUNDS}
+    assert counts == {"1e-06": 2, "2e-06": 2, "4e-06": 4, "1073.74": 4, "+Inf": 5}
+
+
+BOUNDS = ("1e-06", "2e-06", "4e-06", "1073.74", "+Inf")
+
+
+def metrics_of(statistics: RunStatistics) -> Metrics:
+    """Of a server without connections."""
+    return Metrics(statistics.snapshot, Meters(statistics.latency), lambda: (0, 0))
 
 
 def test_metrics_count_what_was_refused_and_closed() -> None:
@@ -129,8 +157,7 @@ def test_metrics_of_two_servers_in_one_process_are_apart() -> None:
 
 
 def test_process_metrics_come_along() -> None:
-    text = Metrics(RunStatistics().snapshot, Meters(), lambda: (0, 0)).render().decode()
-    page = Page(text)
+    page = Page(metrics_of(RunStatistics()).render().decode())
     assert ("process_open_fds" in page.families) is (sys.platform == "linux")
     assert all(name.startswith(("plugrl_", "process_")) for name in page.families)
 
@@ -138,18 +165,10 @@ def test_process_metrics_come_along() -> None:
 def test_unbalanced_books_show() -> None:
     broken = SimpleNamespace(**{n: getattr(RunStatistics().snapshot(), n) for n in _names()})
     broken.book_errors = ("chunks given 1 is not 0",)
-    page = Page(Metrics(lambda: broken, Meters(), lambda: (0, 0)).render().decode())  # type: ignore[arg-type, return-value]
+    meters = Meters(RunStatistics().latency)
+    page = Page(Metrics(lambda: broken, meters, lambda: (0, 0)).render().decode())  # type: ignore[arg-type, return-value]
     assert page("books_errors") == 1
 
 
 def _names() -> list[str]:
     return [name for name in dir(RunStatistics().snapshot()) if not name.startswith("_")]
-
-
-@pytest.mark.parametrize("value", [0.0, 0.5, 1.0, 1.5, 2.0, 99.0])
-def test_histogram_counts_a_value_at_its_bound_below_it(value: float) -> None:
-    histogram: Any = Histogram((1.0, 2.0))
-    histogram.observe(value)
-    expected = [value <= 1, 1 < value <= 2, value > 2]
-    assert histogram.counts == expected
-    assert histogram.total == value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from plugrl_gym.protocol import ReceivedFeedback
 from plugrl_gym.protocol.server import BadRow
 from plugrl_gym.server import RunStatistics
+from plugrl_gym.server.books import Books
 from plugrl_gym.server.statistics import ClientBook
 from tests.support.raw_client import feedback_of, infer_of
 
@@ -39,6 +41,30 @@ def test_new_run_has_counted_nothing(run: RunStatistics) -> None:
     now = run.snapshot()
     assert (now.env_steps, now.episodes, now.transitions, now.clients) == (0, 0, 0, 0)
     assert (now.mean_return, now.mean_length, now.steps_per_second) == (None, None, 0.0)
+
+
+def test_glance_is_a_snapshot_without_books_and_latency(run: RunStatistics) -> None:
+    envs = Envs(run)
+    envs.exchange(0, 1, rewards=[2.0, 3.0], terminated=[True, False])
+    run.learned(0.5)
+    now, glance = run.snapshot(), run.glance()
+    assert (now.books.chunks_given, len(now.connections), list(now.latency)) == (2, 1, ["learn"])
+    assert (glance.books, glance.connections, glance.latency) == (Books(), {}, {})
+    rest = {"books": Books(), "connections": {}, "latency": {}}
+    told = {"seconds": 0.0, "steps_per_second": 0.0}
+    assert replace(glance, **told) == replace(now, **rest, **told)
+
+
+def test_client_has_numbers_of_its_own(run: RunStatistics) -> None:
+    first, second = Envs(run), Envs(run, learning=False)
+    first.exchange(0, 1, rewards=[2.0, 3.0], terminated=[True, False])
+    second.exchange(0, rewards=[7.0], terminated=[True])
+    one, two = run.clients().values()
+    assert (one.envs, one.env_steps, one.episodes, one.mean_return) == (2, 2, 1, 2.0)
+    assert (two.envs, two.env_steps, two.episodes, two.mean_return) == (1, 1, 1, 7.0)
+    assert 0 <= one.idle_seconds < 10
+    first.book.leave(0)
+    assert list(run.clients()) == [2]
 
 
 def test_chunk_counts_its_horizon_where_its_client_says_nothing(run: RunStatistics) -> None:
