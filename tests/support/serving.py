@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from plugrl_gym.local import ServerThread
 from plugrl_gym.protocol import Feedback, Infer, Metadata
-from plugrl_gym.server import Agent, Client, PlugRLServer, Refusal, Request
+from plugrl_gym.server import Agent, Client, Refusal, Request
 from tests.support.raw_client import DEADLINE
 
 
@@ -117,42 +118,24 @@ class FakeAgent(Agent):
         self.closed += 1
 
 
-class Running:
-    """A server in a thread.
+class Running(ServerThread):
+    """A server in a thread of the test, whose failure a test may look at."""
 
-    Attributes:
-        outcome: What ``run`` returned, or the exception that it raised.
-    """
-
-    def __init__(self, server: PlugRLServer) -> None:
-        self.server = server
-        self.outcome: bool | BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
+    def ended(self) -> bool | Exception:
+        """Wait for the end of the run: whether its agent finished it, or the server's failure."""
         try:
-            self.outcome = self.server.serve()
-        except BaseException as error:
-            self.outcome = error
-
-    @property
-    def url(self) -> str:
-        return self.server.url
-
-    def ended(self) -> bool | BaseException | None:
-        """Wait for the end of the run and say what came of it."""
-        self._thread.join(DEADLINE)
-        assert not self._thread.is_alive(), "the server did not end"
-        return self.outcome
+            return bool(self.wait(DEADLINE)["finished"])
+        except TimeoutError:
+            raise AssertionError("the server did not end") from None
+        except Exception as error:
+            return error
 
 
 @contextmanager
-def running(agent: Agent, host: str = "127.0.0.1", **options: Any) -> Iterator[Running]:
+def running(agent: Agent, **options: Any) -> Iterator[Running]:
     """Serve ``agent`` on a free port; shut the server down at the end."""
-    run = Running(PlugRLServer(agent, host, 0, **options))
+    run = Running(agent, start_timeout=DEADLINE, stop_timeout=DEADLINE, **options)
     try:
-        assert run.server.listening.wait(DEADLINE), run.outcome
         yield run
     finally:
         # A test that failed half-way may have left a learner waiting.
