@@ -23,6 +23,7 @@ def make_learner(
     horizon: int = 1,
     normalize: bool = False,
     async_learn: bool = False,
+    demonstrations_share: float = 0.0,
     **settings: Any,
 ) -> tuple[SB3Agent, list[int]]:
     """An agent, and a list that gets the gradient steps of each of its updates."""
@@ -37,6 +38,7 @@ def make_learner(
         horizon=horizon,
         normalize=normalize,
         async_learn=async_learn,
+        demonstrations_share=demonstrations_share,
         observation_space=observation_space,
         action_space=action_space,
         hyperparameters={

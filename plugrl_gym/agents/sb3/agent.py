@@ -104,6 +104,9 @@ class SB3Agent(Agent):
         async_learn: Act on a copy of the policy while the model learns in its thread, off-policy
             algorithms only. The ratio of gradient steps to env steps stays: where learning falls
             more than two updates behind, acting waits. Such a run cannot be repeated exactly.
+        demonstrations_share: Off-policy algorithms only: this share of each batch is drawn from the
+            chunks in which somebody took over (``gym-executed-actions``), while there are any, the
+            rest from the policy's own. 0 draws from all alike, as SB3 does.
         torch_threads: How many threads torch calculates with, in the whole process. ``"auto"``
             takes one where the policy sees no images, which leaves the other cores to the envs;
             None leaves torch as it is. Another number of threads may give weights other in their
@@ -152,6 +155,7 @@ class SB3Agent(Agent):
         save_every: int | None = None,
         keep: int | None = None,
         async_learn: bool = False,
+        demonstrations_share: float = 0.0,
         torch_threads: TorchThreads = None,
         **arguments: Any,
     ) -> None:
@@ -177,6 +181,7 @@ class SB3Agent(Agent):
             keep,
             max_policy_lag,
             async_learn,
+            demonstrations_share,
         )
         self._setup = RunSetup(plan, asked, source, torch_threads)
         self._choices = self._setup.choices
@@ -187,6 +192,7 @@ class SB3Agent(Agent):
         self._eval_episodes = eval_episodes
         self._evaluator: Evaluator | None = None
         self._waiting = final_evaluation
+        self._learning_clients = 0
         self._learner: Learner[Any, Any] | None = None
         self._keeper = RunKeeper(self._choices, self._setup.run)
         self._known_rows = 0
@@ -224,6 +230,13 @@ class SB3Agent(Agent):
         """Let something be noted in each checkpoint; ``note`` gives JSON, from any thread."""
         self._keeper.note = note
 
+    def log_with(self, columns: Callable[[], Mapping[str, float | None]]) -> None:
+        """Let more columns stand in each line of progress.csv; None leaves a place empty.
+
+        ``columns`` is called from any thread; what is set before the first client counts.
+        """
+        self._setup.columns = columns
+
     # -- what the server calls ------------------------------------------------------------
 
     def metadata(self) -> Metadata:
@@ -248,11 +261,12 @@ class SB3Agent(Agent):
                     f"this {self._setup.plan.name} server knows no spaces and the client declares "
                     "none; start it with an env id"
                 )
-            return
-        try:
-            self._serve(declaration)
-        except UsageError as error:
-            raise Refusal(str(error)) from error
+        else:
+            try:
+                self._serve(declaration)
+            except UsageError as error:
+                raise Refusal(str(error)) from error
+        self._learning_clients += client.learning
 
     def prepare(self, client: Client, infer: Infer) -> Any:
         """Decode a request's observation for the policy."""
@@ -317,6 +331,7 @@ class SB3Agent(Agent):
             self._evaluator.leave(client)
         if self._learner is not None and client.learning:
             self._learner.leave(client)
+        self._learning_clients -= client.learning
         self._end_wait(client)
 
     def _end_wait(self, client: Client) -> None:
@@ -353,7 +368,9 @@ class SB3Agent(Agent):
     @property
     def finished(self) -> bool:
         """Whether all env steps are learned from, or a callback ended the run."""
-        return self._learner is not None and self._learner.finished and not self._waiting
+        # The last update may come, aside, after all that could evaluate have left.
+        waiting = self._waiting and self._learning_clients > 0
+        return self._learner is not None and self._learner.finished and not waiting
 
     def close(self) -> None:
         """Write the last checkpoint, unless learning has failed, and close the log.

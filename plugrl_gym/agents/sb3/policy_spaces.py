@@ -18,7 +18,8 @@ from torch import nn
 from plugrl_gym.errors import RemoteProtocolError, UnsupportedSpace
 from plugrl_gym.protocol import Observation
 from plugrl_gym.spaces import ObservationLayout
-from plugrl_gym.spaces.casting import lost
+from plugrl_gym.spaces.casting import LARGEST, too_large
+from plugrl_gym.spaces.naming import brief
 from plugrl_gym.spaces.observations import Leaf
 
 __all__ = [
@@ -26,7 +27,6 @@ __all__ = [
     "PolicyArray",
     "PolicyObservation",
     "PolicyObservations",
-    "brief",
 ]
 
 PolicyArray: TypeAlias = npt.NDArray[Any]
@@ -34,24 +34,6 @@ PolicyObservation: TypeAlias = PolicyArray | dict[str, PolicyArray]
 
 #: Height and width below which the three convolutions of SB3's NatureCNN have nothing left.
 SMALLEST_CNN_IMAGE: Final = 36
-
-
-def brief(space: spaces.Space[Any]) -> str:
-    """A space in a few words, for a refusal that has 123 bytes (SPEC 8)."""
-    match space:
-        case spaces.Box():
-            text = f"Box{space.shape}".replace(" ", "")
-        case spaces.Discrete():
-            text = f"Discrete({space.n})"
-        case spaces.MultiDiscrete():
-            text = f"MultiDiscrete({space.nvec.tolist()})".replace(" ", "")
-        case spaces.MultiBinary():
-            text = f"MultiBinary({space.n})".replace(" ", "")
-        case spaces.Dict():
-            text = f"Dict({','.join(space.spaces)})"
-        case _:
-            text = type(space).__name__
-    return text if len(text) <= 30 else f"{text[:26]}...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +104,11 @@ class PolicyObservations:
             raise RemoteProtocolError(
                 f"{where}.states.{part.leaf.path}: a value lies outside {part.leaf.space}"
             )
-        too_large = lost(converted, np.dtype(np.float32)) if limit is None else None
-        if too_large is not None and too_large.any():
+        beyond = too_large(converted)
+        if beyond.any():
             raise RemoteProtocolError(
-                f"{where}.states.{part.leaf.path}: {converted[too_large][0]} is more than the "
-                "float32 of the network holds"
+                f"{where}.states.{part.leaf.path}: a network cannot calculate with "
+                f"{converted[beyond][0]} (at most {LARGEST:.3g})"
             )
         return converted
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TextIO
 
@@ -36,7 +36,11 @@ from plugrl_gym.agents.sb3.settings.choice import (
 )
 from plugrl_gym.agents.sb3.settings.hyperparameter_file import HyperparameterFile
 from plugrl_gym.agents.sb3.settings.hyperparameters import check_hyperparameters, check_policy
-from plugrl_gym.agents.sb3.settings.limits import check_num_envs, limited_settings
+from plugrl_gym.agents.sb3.settings.limits import (
+    check_demonstrations,
+    check_num_envs,
+    limited_settings,
+)
 from plugrl_gym.agents.sb3.settings.presets import Preset
 from plugrl_gym.agents.sb3.threads import TorchThreads, check_torch_threads, set_torch_threads
 from plugrl_gym.errors import UsageError
@@ -64,6 +68,8 @@ class RunSetup:
         run: What is resumed; None for a run that begins.
         settings: Those of a file and a preset, from those that win over all others down.
         env_id: Of the run's env; None while nobody has said it.
+        columns: Of the log, besides the learner's; see
+            :class:`~plugrl_gym.agents.sb3.runs.logs.RunLogger`.
 
     Raises:
         UsageError: Settings that cannot be, or others than those of ``source``.
@@ -85,6 +91,7 @@ class RunSetup:
         self.plan = given if source is None else source.plan(given)
         choices = asked if source is None else source.settle(asked)
         self.choices = choices.complete(default_log_interval(given.algorithm))
+        self._check_demonstrations(self.plan.hyperparameters)
         named = choices.hyperparameter_file
         file = None if named is None else HyperparameterFile(named)
         self._choice = SettingsChoice(self.plan.name, choices.preset, file)
@@ -92,6 +99,7 @@ class RunSetup:
         self.run = source if isinstance(source, StoredRun) else None
         self.env_id = choices.env_id
         self.settings = self._choice.settings_for(self.env_id)
+        self.columns: Callable[[], Mapping[str, float | None]] = dict
 
     @property
     def total_timesteps(self) -> int:
@@ -174,6 +182,7 @@ class RunSetup:
         model = plan.build(
             adapted.observations.space, adapted.actions.space, self.choices.num_envs or rows
         )
+        self._check_demonstrations(limited_settings(model))
         _log_settings(settings, self.plan)
         self.plan, self.settings, self.env_id = plan, settings, env_id
         return model
@@ -186,6 +195,9 @@ class RunSetup:
         """
         self._check_rows(rows)
         check_num_envs(limited_settings(model), self.choices.num_envs or rows)
+
+    def _check_demonstrations(self, settings: Mapping[str, Any]) -> None:
+        check_demonstrations(self.plan.algorithm, settings, self.choices.demonstrations_share)
 
     def _check_rows(self, rows: int) -> None:
         if self.choices.num_envs is None and rows > _MOST_ENVS:
@@ -211,7 +223,9 @@ class RunSetup:
         """Give the model the run's log; where there is none, it keeps what the user chose."""
         own_logger = {"tensorboard_log", "verbose"} & self.plan.hyperparameters.keys()
         if self.choices.run_dir is not None or console is not None or not own_logger:
-            model.set_logger(make_logger(self.choices.run_dir, console, self.known_steps))
+            logger = make_logger(self.choices.run_dir, console, self.known_steps)
+            logger.columns = self.columns
+            model.set_logger(logger)
 
     def learner(
         self,
@@ -226,11 +240,12 @@ class RunSetup:
             num_envs,
             self.total_timesteps,
             counters,
+            own.actions,
             callback,
             self.choices.log_interval or 1,
             horizon=self.plan.horizon,
-            actions=own.actions,
             max_policy_lag=self.choices.max_policy_lag,
+            demonstrations_share=self.choices.demonstrations_share,
             resumed=self.run is not None,
         )
         return make_learner(model, plan, self.choices.async_learn)

@@ -49,7 +49,9 @@ class SB3VecEnv(VecEnv):
         super().__init__(envs.num_envs, space, envs.single_action_space)
 
     def reset(self) -> VecEnvObs:
-        """The first observations; later, what the envs show now."""
+        """The first observations; later, what the envs show now: their episodes go on, and so the
+        first that ``VecMonitor`` and ``evaluate_policy`` count after that is the rest of one.
+        """
         if any(self._options):
             raise UsageError("set_options(...) cannot reach envs that run elsewhere")
         self._observation, _ = self.envs.reset()

@@ -355,3 +355,37 @@ def test_noise_and_normaliser_of_the_copy_are_its_own() -> None:
     assert learner._actor.model.actor is not agent.model.actor  # type: ignore[union-attr]
     assert learner._actor._weights.normalizer._envs is not learner._normalizer._envs
     assert learner._normalizer._envs.obs_rms.count == pytest.approx(10, abs=0.01)
+
+
+def test_the_run_ends_with_its_last_update_though_nobody_is_left_to_evaluate() -> None:
+    agent = SB3Agent(
+        "sac",
+        total_timesteps=8,
+        seed=0,
+        preset="none",
+        async_learn=True,
+        final_evaluation=True,
+        hyperparameters={"device": "cpu", **SMALL, "learning_starts": 2},
+    )
+    learn, may_learn = agent.learn, threading.Event()
+
+    def learn_once_alone() -> None:
+        assert may_learn.wait(30)
+        learn()
+
+    agent.learn = learn_once_alone  # type: ignore[method-assign]
+    leave, left = agent.leave, threading.Event()
+
+    def note_leaving(client: Any) -> None:
+        leave(client)
+        left.set()
+
+    agent.leave = note_leaving  # type: ignore[method-assign]
+    with running(agent) as run:
+        with PlugRLVectorEnv(make_envs("Pendulum-v1", 8), run.url) as envs:
+            envs.reset(seed=0)
+            envs.step()
+        assert left.wait(30)
+        may_learn.set()
+        assert run.ended() is True
+    assert agent.timesteps == 8

@@ -9,7 +9,6 @@ import pytest
 from gymnasium import spaces
 from stable_baselines3.common.noise import ActionNoise
 
-from plugrl_gym.errors import RemoteProtocolError
 from tests.support.replays import check_stored, make_learner, stored
 from tests.support.rollouts import GAMMA, RaggedClient, column, connect, play_at_random
 
@@ -191,14 +190,15 @@ def test_the_target_network_follows_env_steps() -> None:
 
 
 def test_no_update_is_made_of_nothing() -> None:
+    """The client does not tell how long its chunks ran, and of two steps it tells one."""
     agent, updates = make_learner("sac", horizon=2)
     peer = connect(agent, 1)
     for _ in range(3):
         peer.ask([0], column(0))
-        peer.tell([0], column(1), 0.0, overridden=[True], step_rewards=[[0.0]])
+        peer.tell([0], column(1), 0.0, overridden=[True])
     assert peer.left_out == {"overridden": 1}
     assert updates == []
-    assert agent.timesteps == 3
+    assert agent.timesteps == 6
 
 
 def test_the_run_ends_at_the_update_that_completes_it() -> None:
@@ -285,62 +285,6 @@ def test_an_env_that_takes_the_place_of_one_that_left_begins_with_fresh_noise() 
             peer.tell(range(2), column(1, 1), 0.0)
         assert np.rint(100 * chunk[0, :, 0]).tolist() == [number + 1, number + 1]
         peer.leave()
-
-
-# -- executed actions -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("num_envs", [3, 1], ids=["lockstep", "ragged"])
-def test_what_was_executed_is_stored_in_place_of_what_was_chosen(num_envs: int) -> None:
-    space = spaces.Box(0.0, 10.0, (1,))
-    agent, _ = make_learner("sac", num_envs=num_envs, action_space=space)
-    peer = connect(agent, 3)
-    chunk = peer.ask(range(3), column(0, 0, 0))
-    ran = np.array([[[7.5], [12.0], chunk[0, 2]]], np.float64)
-    peer.tell(range(3), column(1, 1, 1), 0.0, overridden=[True, True, False], executed=ran)
-    held = stored(agent)["actions"]
-    assert held[:2].tolist() == [0.5, 1.0]
-    np.testing.assert_allclose(held[2], chunk[0, 2, 0] / 5 - 1, atol=1e-6)
-    assert peer.left_out == {}
-    assert agent.counters.overridden == 2
-    assert agent.model.replay_buffer.n_envs == num_envs
-
-
-def test_a_discrete_action_that_was_executed_is_counted_from_zero() -> None:
-    agent, _ = make_learner(action_space=spaces.Discrete(5, start=3))
-    peer = connect(agent, 1)
-    peer.ask([0], column(0))
-    peer.tell([0], column(1), 0.0, overridden=[True], executed=[[6]])
-    assert stored(agent)["actions"].tolist() == [3]
-
-
-def test_an_executed_action_that_cannot_be_is_refused_and_nothing_is_stored() -> None:
-    agent, _ = make_learner()
-    peer = connect(agent, 1)
-    peer.ask([0], column(0))
-    with pytest.raises(RemoteProtocolError, match=r"feedback\.actions"):
-        peer.tell([0], column(1), 0.0, overridden=[True], executed=[[7]])
-    assert agent.counters.transitions_stored == agent.counters.overridden == 0
-
-
-def test_a_chunk_that_was_overridden_is_stored_if_it_ran_to_its_end() -> None:
-    agent, _ = make_learner("sac", horizon=2, action_space=spaces.Box(-2.0, 2.0, (1,)))
-    peer = connect(agent, 2)
-    peer.ask(range(2), column(0, 0))
-    ran = np.array([[[1.0], [1.0]], [[-2.0], [0.0]]])
-    rewards = [[1.0, 1.0], [1.0]]
-    peer.tell(
-        range(2),
-        column(1, 1),
-        [2.0, 1.0],
-        overridden=[True, True],
-        executed=ran,
-        step_rewards=rewards,
-    )
-    buffer = agent.model.replay_buffer
-    assert peer.left_out == {"overridden": 1}
-    assert buffer.size() == 1
-    assert buffer.actions[0, 0].tolist() == [0.5, -1.0]
 
 
 # -- older policies -------------------------------------------------------------------------------

@@ -13,9 +13,12 @@ from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 
 from plugrl_gym.agents.sb3.learners.replay_buffers import (
     DISCOUNT,
+    OVERRIDDEN,
     TRAJECTORY,
     ChunkReplayBuffer,
+    DemonstrationReplayBuffer,
     DictChunkReplayBuffer,
+    DictDemonstrationReplayBuffer,
     LinkedReplayBuffer,
 )
 from plugrl_gym.agents.sb3.runs.replay import buffer_state, read_buffer, write_buffer
@@ -42,6 +45,8 @@ MAKERS = {
     "n-step": lambda: made(NStepReplayBuffer, 2, n_steps=3),
     "chunk": lambda: made(ChunkReplayBuffer),
     "dict-chunk": lambda: made(DictChunkReplayBuffer),
+    "demonstration": lambda: made(DemonstrationReplayBuffer),
+    "dict-demonstration": lambda: made(DictDemonstrationReplayBuffer),
     "linked": linked,
 }
 
@@ -56,7 +61,8 @@ def fill(buffer: Any, steps: int) -> None:
         return generator.normal(size=(envs, 3)).astype(np.float32)
 
     for step in range(steps):
-        infos = [{DISCOUNT: 0.5 + step / 100, TRAJECTORY: step % 2} for _ in range(envs)]
+        told = {DISCOUNT: 0.5 + step / 100, OVERRIDDEN: step % 3 == 0, TRAJECTORY: step % 2}
+        infos = [dict(told) for _ in range(envs)]
         action = generator.normal(size=(envs, 2)).astype(np.float32)
         ended = generator.random(envs) < 0.1
         buffer.add(seen(), seen(), action, generator.normal(size=envs), ended, infos)

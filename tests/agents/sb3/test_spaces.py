@@ -171,12 +171,15 @@ def test_an_observation_outside_its_discrete_space_closes_only_its_client() -> N
         peer.request([0], np.array([3]))
 
 
-def test_a_number_too_large_for_the_network_closes_only_its_client() -> None:
-    space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+@pytest.mark.parametrize(("dtype", "number"), [(np.float64, 1e39), (np.float32, 1e38)])
+def test_a_number_too_large_for_the_network_closes_only_its_client(
+    dtype: Any, number: float
+) -> None:
+    space = spaces.Box(-np.inf, np.inf, (1,), dtype)
     agent = make_agent(observation_space=space, action_space=spaces.Discrete(2))
     peer = AgentPeer(agent, space, spaces.Discrete(2), declares=False)
-    with pytest.raises(RemoteProtocolError, match=r"infer.data.states.obs: 1e\+39 is more than"):
-        peer.request([0], np.array([[1e39]]))
+    with pytest.raises(RemoteProtocolError, match=r"states.obs: a network cannot .* with \d"):
+        peer.request([0], np.array([[number]], dtype))
 
 
 def test_a_dict_keeps_its_order_of_keys() -> None:

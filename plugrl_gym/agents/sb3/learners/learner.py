@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +16,7 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 
 from plugrl_gym.agents.sb3.acting import frozen_copy
 from plugrl_gym.agents.sb3.learners.callbacks import callback_state, restore_callbacks
+from plugrl_gym.agents.sb3.learners.executed import overridden_steps
 from plugrl_gym.agents.sb3.learners.health import Health
 from plugrl_gym.agents.sb3.learners.outcome import Outcome
 from plugrl_gym.agents.sb3.learners.tracks import Track, Tracks
@@ -43,12 +44,13 @@ class RunPlan:
             env sends them.
         total_timesteps: Env steps to learn from, rounded up to whole updates as SB3 does.
         counters: Kept up to date.
+        actions: Read what envs executed.
         callback: SB3 callback(s); their ``on_step`` runs once for each feedback.
         log_interval: As for SB3's ``learn``: updates, or episodes of an off-policy algorithm,
             between two lines of the log.
         horizon: Env steps in one action of the policy.
-        actions: Read what envs executed; needed by off-policy algorithms, which learn from it.
         max_policy_lag: Updates that an on-policy transition may be old (``staleness.py``).
+        demonstrations_share: Of each batch of an off-policy algorithm; 0 for SB3's even chances.
         resumed: The model has learned before: ``total_timesteps`` includes the steps that it
             knows of, and its counters go on.
     """
@@ -56,11 +58,12 @@ class RunPlan:
     num_envs: int
     total_timesteps: int
     counters: Counters
+    actions: PolicyActions
     callback: MaybeCallback = None
     log_interval: int = 1
     horizon: int = 1
-    actions: PolicyActions | None = None
     max_policy_lag: int = 1
+    demonstrations_share: float = 0.0
     resumed: bool = False
 
 
@@ -88,6 +91,7 @@ class Learner(ABC, Generic[M, D]):
         self._tracks: Tracks[D] = Tracks(plan.counters)
         self._health = Health(model)
         self._normalizer = Normalizer.of(model)
+        self._logged_overrides = (0, 0)
         known = model.num_timesteps if plan.resumed else 0
         self._total, self._callback = model._setup_learn(
             plan.total_timesteps - known,
@@ -171,6 +175,7 @@ class Learner(ABC, Generic[M, D]):
             "callbacks": callback_state(self._callback),
             "log": logged(self.model.logger),
             "clock": (learning_time(self.model), self.model._num_timesteps_at_start),
+            "logged_overrides": self._logged_overrides,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -184,6 +189,7 @@ class Learner(ABC, Generic[M, D]):
         restore_logged(self.model.logger, state["log"])
         learning, self.model._num_timesteps_at_start = state["clock"]
         self.model.start_time -= learning  # the pause is no part of the run
+        self._logged_overrides = state.get("logged_overrides", (0, 0))
 
     def check_finite(self) -> None:
         """Look at everything that a file of the model would hold.
@@ -216,8 +222,35 @@ class Learner(ABC, Generic[M, D]):
             self.model.train(**arguments)  # type: ignore[attr-defined]  # all have one
         self._counters.updates += 1
 
-    def _outcome(self, feedback: Feedback) -> Outcome:
-        return Outcome.of(feedback, self._plan.horizon, self.model.gamma)  # type: ignore[attr-defined]  # all have one
+    def _outcome(self, feedback: Feedback, chosen: Callable[[int], PolicyArray]) -> Outcome:
+        """What came of the chunks of a feedback.
+
+        Args:
+            feedback: m rows.
+            chosen: The policy's action for a row.
+        """
+        gamma = self.model.gamma  # type: ignore[attr-defined]  # all have one
+        outcome = Outcome.of(feedback, self._plan.horizon, gamma)
+
+        def sent(rows: npt.NDArray[np.intp]) -> PolicyArray:
+            return self._sent(np.stack([chosen(row) for row in rows.tolist()]))
+
+        overridden = overridden_steps(feedback, outcome.steps, sent)
+        return replace(outcome, overridden=overridden)
+
+    def _sent(self, chosen: PolicyArray) -> PolicyArray:
+        """The chunks [H, k, *da] that were sent for the policy's actions [k, *da]."""
+        return self._plan.actions.to_wire(chosen, self.model.policy)
+
+    def _record_overridden(self) -> None:
+        """Put into the next line of the log which share of the env steps since the last one ran
+        another action than the policy's; a run in which none ever did has SB3's columns only."""
+        steps, overridden = self.model.num_timesteps, self._counters.overridden_steps
+        known_steps, known = self._logged_overrides
+        self._logged_overrides = steps, overridden
+        if overridden and steps > known_steps:
+            share = (overridden - known) / (steps - known_steps)
+            self.model.logger.record("rollout/overridden_share", share)
 
     def _see(self, observation: PolicyObservation) -> PolicyObservation:
         """What the policy is to act on now, as it sees it: counted and normalised, if at all."""
@@ -258,6 +291,7 @@ class Learner(ABC, Generic[M, D]):
         infos = _episodes(feedback, outcome, answered)
         dones = feedback.ended
         self.model.num_timesteps += int(outcome.steps.sum())
+        self._counters.overridden_steps += int(outcome.overridden.sum())
         self._callback.update_locals({"rewards": outcome.reward, "dones": dones, "infos": infos})
         if self._callback.on_step():
             self.model._update_info_buffer(infos, dones)

@@ -20,12 +20,13 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from plugrl_gym.agents.sb3.acting import split
 from plugrl_gym.agents.sb3.learners.cadence import Cadence
 from plugrl_gym.agents.sb3.learners.columns import set_num_envs
+from plugrl_gym.agents.sb3.learners.executed import executed_chunks, overridden_rows
 from plugrl_gym.agents.sb3.learners.exploration import Exploration
 from plugrl_gym.agents.sb3.learners.gsde import SdeNoise
 from plugrl_gym.agents.sb3.learners.learner import Learner, RunPlan
 from plugrl_gym.agents.sb3.learners.outcome import Outcome
 from plugrl_gym.agents.sb3.learners.replay import Replay, Transitions
-from plugrl_gym.agents.sb3.learners.replay_buffers import DISCOUNT, TRAJECTORY
+from plugrl_gym.agents.sb3.learners.replay_buffers import DISCOUNT, OVERRIDDEN, TRAJECTORY
 from plugrl_gym.agents.sb3.learners.tracks import Track
 from plugrl_gym.agents.sb3.learners.trajectories import concatenate, gather
 from plugrl_gym.agents.sb3.policy_spaces import PolicyArray, PolicyObservation
@@ -96,7 +97,7 @@ class OffPolicyLearner(Learner[OffPolicyAlgorithm, _Row]):
         if plan.num_envs != model.n_envs:
             set_num_envs(model, plan.num_envs)
         super().__init__(model, plan)
-        self._replay = Replay(model, plan.num_envs, plan.horizon)
+        self._replay = Replay(model, plan.num_envs, plan.horizon, plan.demonstrations_share)
         self._cadence = Cadence(model, plan.num_envs)
         self._exploration = Exploration(model)
         self._noise = SdeNoise(model, plan.num_envs)
@@ -145,10 +146,11 @@ class OffPolicyLearner(Learner[OffPolicyAlgorithm, _Row]):
 
     def _arrive(self, client: Client, feedback: Feedback, following: PolicyObservation) -> Arrival:
         """Look up what a feedback answers; those actions are answered from now on."""
-        outcome = self._outcome(feedback)
         answered = self._tracks.answered(client, feedback)
         chosen = [_pending(track) for track in answered]
-        action, kept = self._executed(feedback, outcome, _actions(chosen))
+        action = _actions(chosen)
+        outcome = self._outcome(feedback, action.__getitem__)
+        action, kept = self._executed(feedback, outcome, action)
         self._lockstep = self._lockstep and bool(kept.all()) and self._is_one_batch(chosen)
         arrival = Arrival(
             feedback,
@@ -188,23 +190,24 @@ class OffPolicyLearner(Learner[OffPolicyAlgorithm, _Row]):
             action: [m, *da], what the policy chose.
 
         Returns:
-            [m, *da] as the replay buffer holds them; bool [m], False where a chunk was cut short
-            of which the policy did not choose all.
+            [m, *da] as the replay buffer holds them; bool [m], False where the client did not
+            tell the chunk to its end.
         """
-        executed, horizon = feedback.executed, self._plan.horizon
-        kept = np.ones(len(action), np.bool_)
-        if executed is None or not executed.overridden.any():
-            return action, kept
-        whole = (outcome.steps == horizon) & (len(executed.actions) >= horizon)
-        rows = np.flatnonzero(executed.overridden & whole)
-        assert self._plan.actions is not None  # SB3Agent gives them to every learner
-        told = self._plan.actions.from_wire(executed.actions[:horizon, rows])
+        overridden = overridden_rows(feedback)
+        if feedback.executed is None or not overridden.any():
+            return action, np.ones(len(action), np.bool_)
+        told = outcome.steps <= len(feedback.executed.actions)
+        rows = np.flatnonzero(overridden & told)
+        chunks = executed_chunks(
+            feedback, outcome.steps, rows, lambda rows: self._sent(action[rows])
+        )
+        ran = self._plan.actions.from_wire(chunks)
         if isinstance(self.model.action_space, spaces.Box):
-            told = np.clip(self.model.policy.scale_action(told), -1, 1)
-        self._counters.overridden += int(executed.overridden.sum())
-        action = action.copy()
-        action[rows] = told
-        return action, ~executed.overridden | whole
+            ran = np.clip(self.model.policy.scale_action(ran), -1, 1)
+        self._counters.overridden += int(overridden.sum())
+        stored = action.copy()
+        stored[rows] = ran
+        return stored, ~overridden | told
 
     def _take(self, arrival: Arrival) -> bool:
         """Do what SB3 does after ``env.step``; False where the callback stops the run."""
@@ -231,16 +234,20 @@ class OffPolicyLearner(Learner[OffPolicyAlgorithm, _Row]):
         for _ in range(ended):
             model._episode_num += 1
             if model._episode_num % self._plan.log_interval == 0:
+                self._record_overridden()
                 model.dump_logs()
         while self._update_due and not self._trains:
             self._update()
         return True
 
     def _store(self, arrival: Arrival, infos: list[dict[str, Any]]) -> None:
-        for info, discount, trajectory in zip(
-            infos, arrival.outcome.discount.tolist(), arrival.trajectories, strict=True
-        ):
-            info[DISCOUNT], info[TRAJECTORY] = discount, trajectory
+        told = (
+            arrival.outcome.discount.tolist(),
+            overridden_rows(arrival.feedback).tolist(),
+            arrival.trajectories,
+        )
+        for info, *values in zip(infos, *told, strict=True):
+            info[DISCOUNT], info[OVERRIDDEN], info[TRAJECTORY] = values
         transitions = Transitions(
             arrival.observation,
             arrival.action,

@@ -7,8 +7,9 @@ episode statistics, bootstrap of a truncation, buffer, last values, ``train()``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import obs_as_tensor
 
 from plugrl_gym.agents.sb3.learners.columns import set_num_envs
+from plugrl_gym.agents.sb3.learners.executed import overridden_rows
 from plugrl_gym.agents.sb3.learners.gsde import SdeNoise
 from plugrl_gym.agents.sb3.learners.learner import Learner, RunPlan
 from plugrl_gym.agents.sb3.learners.outcome import Outcome
@@ -37,6 +39,8 @@ from plugrl_gym.server.agent import Client, Request
 
 __all__ = ["OnPolicyLearner"]
 
+_log: Final = logging.getLogger(__name__)
+
 #: A decision, and the row of it that is meant.
 _Row: TypeAlias = tuple[Decision, int]
 
@@ -44,7 +48,8 @@ _Row: TypeAlias = tuple[Decision, int]
 class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
     """Collects rollouts from clients that learn, and trains a model on them.
 
-    What an older policy chose is dealt with as ``staleness.py`` says.
+    What an older policy chose is dealt with as ``staleness.py`` says, and what somebody else chose
+    as ``executed.py`` does.
     """
 
     def __init__(self, model: OnPolicyAlgorithm, plan: RunPlan) -> None:
@@ -56,6 +61,7 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
         self._size = model.n_steps * plan.num_envs
         self._rollout = Rollout(self._size)
         self._iteration = 0
+        self._relieved = 0
 
     @property
     def due(self) -> bool:
@@ -84,9 +90,9 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
     def feedback(
         self, client: Client, feedback: Feedback, following: PolicyObservation
     ) -> Mapping[str, int]:
-        outcome = self._outcome(feedback)
-        self._begin()
         answered = self._tracks.answered(client, feedback)
+        outcome = self._outcome(feedback, lambda row: _action(_pending(answered[row])))
+        self._begin()
         chosen = [_taken(track) for track in answered]
         outcome = self._normalized(outcome, answered, feedback.ended)
         self._notify(feedback, outcome, answered)
@@ -102,15 +108,15 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
         for track, ended in zip(answered, feedback.ended.tolist(), strict=True):
             track.episode_start = ended
         counts = {reason: int(rows.sum()) for reason, rows in left_out.items()}
+        self._note_relief(counts["overridden"], len(answered))
         self._counters.overridden += counts["overridden"]
         self._counters.stale_left_out += counts["stale-policy"]
         return {reason: count for reason, count in counts.items() if count}
 
     def _left_out(self, feedback: Feedback, chosen: list[_Row]) -> dict[str, npt.NDArray[np.bool_]]:
         """Which rows are not learned from, by reason; bool [m] each."""
-        executed, rows = feedback.executed, len(chosen)
-        overridden = np.zeros(rows, np.bool_) if executed is None else executed.overridden
-        too_old = np.zeros(rows, np.bool_)
+        overridden = overridden_rows(feedback)
+        too_old = np.zeros(len(chosen), np.bool_)
         before = 0
         for row in np.flatnonzero(~overridden).tolist():
             decision, at = chosen[row]
@@ -120,6 +126,18 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
             self._counters.stale += lag > 0
             before += not too_old[row]
         return {"overridden": overridden, "stale-policy": too_old}
+
+    def _note_relief(self, overridden: int, rows: int) -> None:
+        """Warn where as many chunks as a rollout has were all overridden: nothing comes of that."""
+        before = self._relieved
+        self._relieved = before + rows if overridden == rows else 0
+        if before < self._size <= self._relieved:
+            _log.warning(
+                "%s learns from its own actions only, and somebody took over in all of the last "
+                "%s chunks; an off-policy algorithm, as sac, learns from such ones too",
+                type(self.model).__name__.lower(),
+                f"{self._relieved:,}",
+            )
 
     def _store(
         self,
@@ -213,6 +231,7 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
         self._iteration += 1
         model._update_current_progress_remaining(model.num_timesteps, self._total)
         if self._iteration % self._plan.log_interval == 0:
+            self._record_overridden()
             model.dump_logs(self._iteration)
         self._train()
         self._begun = False
@@ -227,6 +246,16 @@ class OnPolicyLearner(Learner[OnPolicyAlgorithm, _Row]):
 
 
 def _taken(track: Track[_Row]) -> _Row:
-    pending, track.pending = track.pending, None
-    assert pending is not None  # the server passes on only rows that answer an action
+    pending, track.pending = _pending(track), None
     return pending
+
+
+def _pending(track: Track[_Row]) -> _Row:
+    assert track.pending is not None  # the server passes on only rows that answer an action
+    return track.pending
+
+
+def _action(row: _Row) -> PolicyArray:
+    decision, at = row
+    action: PolicyArray = decision.action[at]
+    return action

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from plugrl_gym.errors import RemoteProtocolError
 from plugrl_gym.protocol import Feedback
-from plugrl_gym.spaces.casting import lost
+from plugrl_gym.spaces.casting import LARGEST, too_large
 
 __all__ = ["Outcome"]
 
@@ -24,27 +24,31 @@ class Outcome:
         steps: int64 [m], env steps run: what the client tells (``gym-chunk-steps``), else the
             horizon.
         discount: float64 [m], gamma^steps: what the value of the next observation counts.
+        overridden: int64 [m], how many of the steps ran another action than the policy's.
     """
 
     reward: npt.NDArray[np.float32]
     steps: npt.NDArray[np.int64]
     discount: npt.NDArray[np.float64]
+    overridden: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, feedback: Feedback, horizon: int, gamma: float) -> Outcome:
-        """The outcome of a feedback's rows.
+        """The outcome of a feedback's rows, as if no step was overridden.
 
         Raises:
-            RemoteProtocolError: A reward that float32 cannot hold.
+            RemoteProtocolError: A reward that no network can calculate with.
         """
         told = feedback.chunk_steps
         reward = feedback.rewards
         steps = np.full(len(reward), horizon, np.int64) if told is None else told.steps
         if told is not None and len(told.rewards) > 1:
             reward = gamma ** np.arange(len(told.rewards)) @ told.rewards.astype(np.float64)
-        too_large = lost(reward, np.dtype(np.float32))
-        if too_large is not None and too_large.any():
+        beyond = too_large(reward)
+        if beyond.any():
             raise RemoteProtocolError(
-                f"feedback.data.rewards: {reward[too_large][0]} is no float32"
+                f"feedback.data.rewards: a network cannot calculate with {reward[beyond][0]} "
+                f"(at most {LARGEST:.3g})"
             )
-        return cls(np.array(reward, dtype=np.float32), steps, np.float64(gamma) ** steps)
+        none = np.zeros(len(steps), np.int64)
+        return cls(np.array(reward, dtype=np.float32), steps, np.float64(gamma) ** steps, none)

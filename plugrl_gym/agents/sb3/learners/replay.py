@@ -38,8 +38,8 @@ class Transitions:
         following: What was observed next; the terminal observation where the episode ended.
         reward: float32 [m].
         done: bool [m], the episode ended, either way.
-        infos: SB3's, one for each row; they also have ``DISCOUNT`` and ``TRAJECTORY`` of
-            :mod:`replay_buffers`.
+        infos: SB3's, one for each row; they also have ``DISCOUNT``, ``OVERRIDDEN`` and
+            ``TRAJECTORY`` of :mod:`replay_buffers`.
     """
 
     observation: PolicyObservation
@@ -76,18 +76,23 @@ class Replay:
         model: Its buffer may hold transitions already.
         num_envs: E: columns that the buffer has in lockstep.
         horizon: Env steps in one action of the policy.
+        share: Of demonstrations in each batch; 0 for SB3's even chances. Else the buffer has one
+            column from the start.
 
     Attributes:
         in_columns: Whether the buffer still has a column for each env.
     """
 
-    def __init__(self, model: OffPolicyAlgorithm, num_envs: int, horizon: int) -> None:
+    def __init__(
+        self, model: OffPolicyAlgorithm, num_envs: int, horizon: int, share: float = 0.0
+    ) -> None:
         self._model = model
         self._columns: list[int] = [0] * num_envs
-        if horizon > 1 and self.buffer.size() == 0:
-            model.replay_buffer = make_chunk_buffer(model)
+        ragged = horizon > 1 or share > 0.0
+        if ragged and self.buffer.size() == 0:
+            model.replay_buffer = make_chunk_buffer(model, share)
         linked = isinstance(self.buffer, LinkedReplayBuffer)
-        self.in_columns = horizon == 1 and self.buffer.n_envs == num_envs and not linked
+        self.in_columns = not ragged and self.buffer.n_envs == num_envs and not linked
         if not self.in_columns:
             self._leave_columns()
 

@@ -19,9 +19,12 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 __all__ = [
     "DISCOUNT",
+    "OVERRIDDEN",
     "TRAJECTORY",
     "ChunkReplayBuffer",
+    "DemonstrationReplayBuffer",
     "DictChunkReplayBuffer",
+    "DictDemonstrationReplayBuffer",
     "LinkedReplayBuffer",
     "cut_columns",
     "keep_next_observations",
@@ -31,8 +34,9 @@ __all__ = [
 ]
 
 #: Keys of the infos that go with a transition into these buffers: what the value of the next
-#: observation counts, and which trajectory it belongs to.
+#: observation counts, whether somebody took over, and which trajectory it belongs to.
 DISCOUNT: Final = "discount"
+OVERRIDDEN: Final = "overridden"
 TRAJECTORY: Final = "trajectory"
 
 _NOWHERE: Final = -1
@@ -47,12 +51,21 @@ def make_replay_buffer(model: OffPolicyAlgorithm, columns: int) -> ReplayBuffer:
     return _made(model, model.replay_buffer_class, columns)
 
 
-def make_chunk_buffer(model: OffPolicyAlgorithm) -> ReplayBuffer:
-    """An empty replay buffer of one column, whose rows have discounts of their own."""
+def make_chunk_buffer(model: OffPolicyAlgorithm, share: float = 0.0) -> ReplayBuffer:
+    """An empty replay buffer of one column, whose rows have discounts of their own.
+
+    Args:
+        model: For whom.
+        share: Of demonstrations in each batch; 0 for SB3's even chances.
+    """
     own = model.replay_buffer_class
     assert own is ReplayBuffer or own is DictReplayBuffer  # limits.py lets no other through
-    kind = ChunkReplayBuffer if own is ReplayBuffer else DictChunkReplayBuffer
-    return _made(model, kind, 1)
+    if share == 0.0:
+        return _made(model, ChunkReplayBuffer if own is ReplayBuffer else DictChunkReplayBuffer, 1)
+    kind = DemonstrationReplayBuffer if own is ReplayBuffer else DictDemonstrationReplayBuffer
+    buffer = _made(model, kind, 1)
+    buffer.share = share
+    return buffer
 
 
 def _made(model: OffPolicyAlgorithm, kind: type[B], columns: int) -> B:
@@ -93,6 +106,46 @@ class ChunkReplayBuffer(_Discounted):
 
 
 class DictChunkReplayBuffer(_Discounted, DictReplayBuffer):  # type: ignore[misc]  # as in SB3
+    """The same for observations that are a Dict."""
+
+
+class _Demonstrations(_Discounted):
+    """Batches with a fixed share of demonstrations: rows in which somebody took over.
+
+    That is the symmetric sampling of RLPD (Ball et al., 2023), which has a share of a half. A batch
+    is made of what there is while one of the two kinds is missing.
+
+    Attributes:
+        share: Of demonstrations in a batch, rounded to whole rows.
+        demonstrated: bool [buffer_size, 1].
+    """
+
+    share = 0.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.demonstrated = np.zeros((self.buffer_size, 1), np.bool_)
+
+    def add(
+        self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: _Infos
+    ) -> None:
+        self.demonstrated[self.pos] = [info[OVERRIDDEN] for info in infos]
+        super().add(obs, next_obs, action, reward, done, infos)
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
+        demonstrated = self.demonstrated[: self.size(), 0]
+        theirs, own = np.flatnonzero(demonstrated), np.flatnonzero(~demonstrated)
+        wanted = round(self.share * batch_size) if len(own) else batch_size
+        wanted = wanted if len(theirs) else 0
+        drawn = np.random.choice(theirs, wanted), np.random.choice(own, batch_size - wanted)
+        return self._get_samples(np.concatenate(drawn), env)
+
+
+class DemonstrationReplayBuffer(_Demonstrations):
+    """Transitions of chunks, demonstrations among them."""
+
+
+class DictDemonstrationReplayBuffer(_Demonstrations, DictReplayBuffer):  # type: ignore[misc]
     """The same for observations that are a Dict."""
 
 

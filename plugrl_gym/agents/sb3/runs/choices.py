@@ -27,6 +27,7 @@ class Choices(NamedTuple):
     keep: int | None = None
     max_policy_lag: int = 1
     async_learn: bool = False
+    demonstrations_share: float = 0.0
 
     def complete(self, log_interval: int) -> Choices:
         """The same, with a number for each of the three that need none from the user.

@@ -83,6 +83,7 @@ class RunConfig:
             "keep": choices.keep,
             "max_policy_lag": choices.max_policy_lag,
             "async_learn": choices.async_learn,
+            "demonstrations_share": choices.demonstrations_share,
         }
         return cls(
             algorithm_name(plan.algorithm),

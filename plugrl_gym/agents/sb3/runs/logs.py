@@ -7,7 +7,7 @@ import numbers
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -25,9 +25,13 @@ __all__ = ["RunLogger", "learning_time", "logged", "make_logger", "restore_logge
 
 #: SB3's column of the env steps.
 _STEPS: Final = "time/total_timesteps"
+#: SB3's name of the table on a console.
+_TABLE: Final = "stdout"
 
 
-def make_logger(run_dir: Path | None, console: TextIO | None, known: int | None = None) -> Logger:
+def make_logger(
+    run_dir: Path | None, console: TextIO | None, known: int | None = None
+) -> RunLogger:
     """SB3's logger for one run.
 
     Args:
@@ -52,14 +56,22 @@ def make_logger(run_dir: Path | None, console: TextIO | None, known: int | None 
 
 
 class RunLogger(Logger):
-    """SB3's logger, for lines from two threads: one that learns, and one that evaluates."""
+    """SB3's logger, for lines from two threads: one that learns, and one that evaluates.
+
+    Attributes:
+        columns: Gives what somebody else wants in each line of the files; None for an empty place.
+    """
 
     def __init__(self, folder: str | None, output_formats: list[KVWriter]) -> None:
         super().__init__(folder, output_formats)
+        self.columns: Callable[[], Mapping[str, float | None]] = dict
         self._writing = threading.Lock()
 
     def dump(self, step: int = 0) -> None:
         """Write what was recorded."""
+        if self.name_to_value:
+            for name, value in self.columns().items():
+                self.record(name, value, exclude=_TABLE)
         with self._writing:
             super().dump(step)
 

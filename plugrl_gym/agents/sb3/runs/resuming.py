@@ -139,6 +139,7 @@ class StoredRun:
             hyperparameter_file=choices.hyperparameter_file,
             max_policy_lag=choices.max_policy_lag,
             async_learn=choices.async_learn,
+            demonstrations_share=choices.demonstrations_share,
         )
         return Choices(
             total_timesteps=self.total_timesteps(choices.total_timesteps),
@@ -151,6 +152,7 @@ class StoredRun:
             keep=_first(choices.keep, settings["keep"]),
             max_policy_lag=settings["max_policy_lag"],
             async_learn=settings["async_learn"],
+            demonstrations_share=settings.get("demonstrations_share", 0.0),
         )
 
     def check(self, defaults: Mapping[str, Any], **given: Any) -> None:

@@ -19,12 +19,13 @@ from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import TrainFreq
 
-from plugrl_gym.agents.sb3.policy_spaces import brief
 from plugrl_gym.agents.sb3.settings.algorithms import is_a
 from plugrl_gym.errors import UnsupportedSpace, UsageError
+from plugrl_gym.spaces.naming import brief
 
 __all__ = [
     "check_actions",
+    "check_demonstrations",
     "check_noise",
     "check_num_envs",
     "check_rollout_buffer",
@@ -121,6 +122,31 @@ def _check_buffer(kind: type[ReplayBuffer] | None, horizon: int) -> None:
         )
     if horizon > 1 and kind not in (ReplayBuffer, DictReplayBuffer):
         raise UsageError(f"{kind.__name__} knows no discount per row: --horizon 1")
+
+
+def check_demonstrations(
+    algorithm: type[BaseAlgorithm], hyperparameters: Mapping[str, Any], share: float
+) -> None:
+    """Find out whether batches can have a share of demonstrations.
+
+    Raises:
+        UsageError: They cannot, and ``share`` is not 0.
+    """
+    if not 0.0 <= share <= 1.0:
+        raise UsageError(f"demonstrations_share: expected 0 to 1, got {share}")
+    if share == 0.0:
+        return
+    if not issubclass(algorithm, OffPolicyAlgorithm):
+        raise UsageError(
+            f"{algorithm.__name__.lower()} cannot learn from demonstrations, sac or dqn can: "
+            "no demonstrations_share"
+        )
+    for setting, common in (("n_steps", 1), ("optimize_memory_usage", False)):
+        if hyperparameters.get(setting, common) != common:
+            raise UsageError(f"{setting} does not go with demonstrations_share")
+    kind = hyperparameters.get("replay_buffer_class")
+    if kind not in (None, ReplayBuffer, DictReplayBuffer):
+        raise UsageError(f"{kind.__name__} knows no demonstrations: no demonstrations_share")
 
 
 def check_num_envs(hyperparameters: Mapping[str, Any], num_envs: int) -> None:
