@@ -1,4 +1,4 @@
-"""``plugrl-gym serve|rollout|train``, also as ``python -m plugrl_gym``."""
+"""``plugrl-gym serve|rollout|train|plot``, also as ``python -m plugrl_gym``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _COMMANDS: Final = {
     "serve": "serve a policy and its learner, for clients anywhere",
     "rollout": "step envs here with the actions of a server elsewhere",
     "train": "do both on this machine, as two processes",
+    "plot": "draw learning curves, latency and clients of runs",
 }
 
 _EXAMPLES: Final = """\
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _EXAMPLES,
     )
     parser.add_argument("--version", action="version", version=f"plugrl-gym {__version__}")
-    parser.add_argument("command", choices=_COMMANDS, metavar="serve|rollout|train")
+    parser.add_argument("command", choices=_COMMANDS, metavar="|".join(_COMMANDS))
     parser.parse_args(given or ["--help"])
     return 0
 

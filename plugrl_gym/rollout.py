@@ -16,10 +16,20 @@ from plugrl_gym.client import (
     EvaluationSummary,
     PeriodicEvaluation,
     PlugRLVectorEnv,
+    RunSummary,
+    Takeover,
     evaluate,
 )
+from plugrl_gym.client.progress import ClientProgress
 from plugrl_gym.commands.entry import Leash, interrupt_main, run_command
-from plugrl_gym.commands.environments import DEFAULT_NUM_ENVS, make_envs, probe_envs
+from plugrl_gym.commands.environments import (
+    DEFAULT_NUM_ENVS,
+    MakeFirst,
+    check_env_id,
+    make_envs,
+    probe_envs,
+)
+from plugrl_gym.commands.fleet import Fleet, command_lines, environment
 from plugrl_gym.commands.keys import add_key_options, read_key
 from plugrl_gym.commands.options import (
     CommandParser,
@@ -33,11 +43,14 @@ from plugrl_gym.commands.options import (
     whole,
 )
 from plugrl_gym.commands.output import Output
-from plugrl_gym.commands.progress import ClientProgress, Reporter
+from plugrl_gym.commands.recording import Recording, add_recording_options
 from plugrl_gym.commands.result import imbalance
+from plugrl_gym.commands.stages import stage_table
+from plugrl_gym.commands.takeover import add_takeover_options, find_takeover
+from plugrl_gym.display import Pause, Reading, Reporter
 from plugrl_gym.errors import RunFinished
 
-__all__ = ["judgement", "main"]
+__all__ = ["add_options", "judgement", "main"]
 
 PROG = "plugrl-gym rollout"
 
@@ -65,6 +78,12 @@ def _parser() -> CommandParser:
         help="an env that is registered with Gymnasium, as CartPole-v1; module:ID-v0 imports "
         "the module first",
     )
+    add_options(parser)
+    return parser
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """All options of the command."""
     _add_server(parser)
     add_env_options(parser, str(DEFAULT_NUM_ENVS))
     _add_length(parser)
@@ -75,12 +94,17 @@ def _parser() -> CommandParser:
         "them; with --max-episodes each env contributes an equal share, its first ones, so that "
         "short episodes are not favoured",
     )
+    add_takeover_options(parser)
+    add_recording_options(parser)
     _add_probe(parser)
-    add_output_options(parser)
-    return parser
+    add_output_options(parser).add_argument(
+        "--stats",
+        action="store_true",
+        help="at the end print how long env, encode, exchange, wire and decode took: p50, p95, p99",
+    )
 
 
-def _add_server(parser: CommandParser) -> None:
+def _add_server(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("server")
     group.add_argument(
         "--url",
@@ -119,7 +143,7 @@ def _add_server(parser: CommandParser) -> None:
     )
 
 
-def _add_length(parser: CommandParser) -> None:
+def _add_length(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("length")
     group.add_argument("--seed", type=whole, metavar="N", help="seed of the envs (default: none)")
     group.add_argument(
@@ -130,7 +154,7 @@ def _add_length(parser: CommandParser) -> None:
     )
 
 
-def _add_probe(parser: CommandParser) -> None:
+def _add_probe(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("testing a server")
     group.add_argument(
         "--probe",
@@ -155,10 +179,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--probe takes neither --env-kwargs nor --vector")
     if options.eval_every is not None and (options.eval or options.probe):
         parser.error(f"--eval-every does not go with {'--eval' if options.eval else '--probe'}")
+    if options.eval and options.takeover is not None:
+        parser.error("--takeover does not go with --eval, which judges the policy alone")
     return options
 
 
-def _make(options: argparse.Namespace, num_envs: int) -> VectorEnv[Any, Any, Any]:
+def _make(
+    options: argparse.Namespace, num_envs: int, make_first: MakeFirst | None = None
+) -> VectorEnv[Any, Any, Any]:
     if options.probe:
         return probe_envs(num_envs, options.action_dim, options.autoreset)
     return make_envs(
@@ -167,7 +195,40 @@ def _make(options: argparse.Namespace, num_envs: int) -> VectorEnv[Any, Any, Any
         options.vector,
         options.autoreset,
         collected(options.env_kwargs),
+        make_first,
     )
+
+
+def _make_shown(
+    options: argparse.Namespace, output: Output, make_first: MakeFirst | None
+) -> VectorEnv[Any, Any, Any]:
+    """Make the envs, and tell so where that takes long."""
+    num_envs, pause = options.num_envs or DEFAULT_NUM_ENVS, Pause()
+
+    def read() -> Reading | None:
+        words = pause.words()
+        return Reading(pause=words) if words else None
+
+    # No thread may run where AsyncVectorEnv forks.
+    apart = options.vector == "async"
+    if apart:
+        output.say(f"Starting {num_envs} envs, each in a process of its own.")
+    with Reporter(read, None if apart else output.surface()), pause("making the envs"):
+        return _make(options, num_envs, make_first)
+
+
+def _run_fleet(options: argparse.Namespace, output: Output) -> int:
+    """``--procs P``: the same command P times."""
+    if not options.probe:
+        check_env_id(options.env_id)
+    api_key = read_key(options)
+    Recording(options)  # refuses what the processes would
+    lines = command_lines(add_options, options)
+    total = None if options.max_steps is None else options.max_steps * options.procs
+    env_id = "probe" if options.probe else options.env_id
+    about = {"env_id": env_id, "num_envs": options.num_envs or DEFAULT_NUM_ENVS}
+    fleet = Fleet(lines, output, total, environment(api_key), options.stats)
+    return fleet.run({**about, "seed": options.seed})
 
 
 @contextmanager
@@ -184,16 +245,10 @@ def _closing(envs: VectorEnv[Any, Any, Any], forcefully: dict[str, Any]) -> Iter
 
 
 def _run(options: argparse.Namespace, output: Output) -> int:
-    leash = Leash(held=options.parent is not None)
-    leash.on_end = interrupt_main
-    api_key = read_key(options)
-    inner = _make(options, options.num_envs or DEFAULT_NUM_ENVS)
+    api_key, takeover = read_key(options), find_takeover(options)
+    recording = Recording(options)
+    made = _make_shown(options, output, recording.make_first)
     forcefully = {"terminate": True} if options.vector == "async" else {}
-    progress: ClientProgress | None = None
-
-    def on_wait(waited: float, what: str) -> None:
-        if progress is not None:
-            progress.on_wait(waited, what)
 
     def connect(inner: VectorEnv[Any, Any, Any], mode: str, patience: float) -> PlugRLVectorEnv:
         return PlugRLVectorEnv(
@@ -206,18 +261,18 @@ def _run(options: argparse.Namespace, output: Output) -> int:
             reconnect_timeout=options.reconnect_timeout,
             liveness_timeout=options.liveness_timeout,
             metadata_timeout=min(20.0, patience),
-            on_wait=on_wait,
+            on_wait=lambda seconds, what: None,  # the live line tells of it
         )
 
-    with _closing(inner, forcefully):
+    with recording.over(made, output) as inner, _closing(inner, forcefully):
         mode = "eval" if options.eval else "train"
         envs = connect(inner, mode, options.connect_timeout)
-        progress = ClientProgress(envs.stats, options.max_steps)
+        progress = ClientProgress(envs, options.max_steps)
         with _closing(envs, forcefully):
             if options.eval:
                 return _evaluate(envs, options, progress, output)
             with _evaluating(envs, options, connect) as evaluation:
-                return _drive(envs, options, progress, output, evaluation)
+                return _drive(envs, options, progress, output, evaluation, takeover)
 
 
 @contextmanager
@@ -246,11 +301,12 @@ def _evaluating(
 def _evaluate(
     envs: PlugRLVectorEnv, options: argparse.Namespace, progress: ClientProgress, output: Output
 ) -> int:
-    with Reporter(progress.read, output):
+    with Reporter(progress.read, output.surface()):
         summary = evaluate(
             envs, options.max_episodes, seed=options.seed, max_steps=options.max_steps
         )
     output.say(judgement(summary, options.max_episodes))
+    _show_stats(envs, options, output)
     env_id = "probe" if options.probe else options.env_id
     output.result(
         {"env_id": env_id, "num_envs": envs.num_envs, "seed": options.seed, "mode": "eval"}
@@ -279,44 +335,62 @@ def _drive(
     progress: ClientProgress,
     output: Output,
     evaluation: PeriodicEvaluation | None,
+    takeover: Takeover | None,
 ) -> int:
     env_id = "probe" if options.probe else options.env_id
+    if evaluation is not None:
+        progress.pause = evaluation.pause
     try:
-        with Reporter(progress.read, output):
+        with Reporter(progress.read, output.surface()):
             summary = envs.run(
                 seed=options.seed,
                 max_steps=options.max_steps,
                 max_episodes=options.max_episodes,
                 between_steps=evaluation,
+                takeover=takeover,
             )
     except RunFinished:
         output.say("The server's run was over before this client's first step.")
         output.result({"env_id": env_id, "env_steps": 0, "finished": True})
         return 0
-    mean = summary.mean_return
+    mean, last = summary.mean_return, min(summary.episodes, 100)
     end = "The server ended the run" if summary.finished else "The limit was reached"
     output.say(
         f"{end}: {summary.env_steps:,} env steps in {summary.wall_seconds:,.0f} s "
         f"({summary.steps_per_second:,.0f} steps/s); {summary.episodes:,} episodes"
-        + ("" if mean is None else f", mean return {mean:.1f} over the last 100")
+        + ("" if mean is None else f", mean return {mean:.1f} over the last {last}")
+        + _taken_over(summary)
         + imbalance(summary.books)
     )
+    _show_stats(envs, options, output)
     output.result(
         {"env_id": env_id, "num_envs": envs.num_envs, "seed": options.seed} | summary.to_dict()
     )
     return 0
 
 
+def _taken_over(summary: RunSummary) -> str:
+    if not summary.overridden_steps:
+        return ""
+    return f"; {summary.overridden_steps / summary.env_steps:.1%} of the steps overridden"
+
+
+def _show_stats(envs: PlugRLVectorEnv, options: argparse.Namespace, output: Output) -> None:
+    if options.stats:
+        output.say(stage_table(envs.stats.latency()))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     options = _options(arguments)
-    prog = options.parent or PROG
 
     def body() -> int:
-        with Output(prog, options.quiet, options.json).opened() as output:
-            return _run(options, output)
+        leash = Leash(held=options.parent is not None)
+        leash.on_end = interrupt_main
+        with Output.of(PROG, options).opened() as output:
+            return _run(options, output) if options.procs == 1 else _run_fleet(options, output)
 
-    return run_command(prog, body)
+    return run_command(options.parent or PROG, body)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,22 @@ from plugrl_gym.commands.options import (
     CommandParser,
     add_learner_options,
     add_output_options,
-    count,
+    add_update_options,
     port,
     seconds,
 )
 from plugrl_gym.commands.output import Output
-from plugrl_gym.commands.progress import Reading, Reporter, server_reading
+from plugrl_gym.commands.progress import ServerProgress
 from plugrl_gym.commands.result import make_result, sentence, write_result
 from plugrl_gym.commands.resuming import continued, settled, totals
+from plugrl_gym.commands.stages import log_columns
+from plugrl_gym.commands.summary import summary
 from plugrl_gym.commands.trained import add_trained_options, check_trained_options
+from plugrl_gym.display import Pause, Reading, Reporter
 from plugrl_gym.errors import PlugRLError, UsageError
 from plugrl_gym.server import PlugRLServer, RunSnapshot
 
-__all__ = ["main"]
+__all__ = ["add_options", "main"]
 
 PROG = "plugrl-gym serve"
 
@@ -54,18 +56,24 @@ def _parser() -> CommandParser:
         "Serve a policy: choose the actions of clients' envs and learn from what comes of them.",
         _EXAMPLES,
     )
+    add_options(parser)
+    return parser
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """All options of the command."""
     _add_where(parser)
     add_learner_options(parser)
     add_trained_options(parser)
     _add_clients(parser)
     add_server_options(parser)
-    add_output_options(parser).add_argument(
-        "--no-run-dir", action="store_true", help="write no files"
-    )
-    return parser
+    output = add_output_options(parser)
+    output.add_argument("--no-run-dir", action="store_true", help="write no files")
+    # For `local_server`: one line of JSON before that of --json, once clients can connect.
+    output.add_argument("--announce", action="store_true", help=argparse.SUPPRESS)
 
 
-def _add_where(parser: CommandParser) -> None:
+def _add_where(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where")
     group.add_argument(
         "--host",
@@ -84,23 +92,9 @@ def _add_where(parser: CommandParser) -> None:
     )
 
 
-def _add_clients(parser: CommandParser) -> None:
+def _add_clients(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("clients")
-    group.add_argument(
-        "--num-envs",
-        type=count,
-        metavar="N",
-        help="an update comes every n_steps, or train_freq, times this number of steps, from "
-        "however many clients (default: the first client's number of envs)",
-    )
-    group.add_argument(
-        "--eval-episodes",
-        type=count,
-        default=10,
-        metavar="M",
-        help="episodes of one evaluation, which a client that evaluates plays under one policy "
-        "(default: 10)",
-    )
+    add_update_options(group)
     group.add_argument(
         "--env-id",
         metavar="ID",
@@ -141,11 +135,42 @@ class _Run:
         self._options = options
         self._output = output
         self._leash = Leash(held=options.parent is not None)
+        self._pause = Pause()
+        self._listening = False
+
+    def __call__(self) -> int:
+        what = "starting" if self._options.algo == "random" else "loading torch"
+        with Reporter(self._read, self._output.surface()):
+            with self._pause(what):
+                self._build()
+            with _failures_of_the_disk():
+                finished = self._serve()
+        with _failures_of_the_disk():
+            self._conclude(finished)
+        return 0
+
+    def _serve(self) -> bool:
+        """Whether the agent ended the run."""
+        url_file = self._options.url_file
+        self._leash.on_end = self._server.request_shutdown
+        try:
+            if url_file is not None:
+                url_file.unlink(missing_ok=True)  # of an earlier server
+            return self._server.serve()
+        finally:
+            if url_file is not None:
+                with contextlib.suppress(OSError):
+                    url_file.unlink(missing_ok=True)
+
+    def _build(self) -> None:
+        """Make the agent, which loads torch, and the server."""
+        options = self._options = settled(self._options)
         _check_url_file(options.url_file)
         self._run_dir = _run_dir(options)
         access = server_options(options)
         self._keyed = access["api_key"] is not None
-        self._agent = make_agent(options, self._run_dir, output)
+        self._agent = make_agent(options, self._run_dir, self._output)
+        self._progress = ServerProgress(self._agent.total_timesteps)
         self._server = PlugRLServer(
             self._agent,
             options.host,
@@ -157,27 +182,12 @@ class _Run:
         )
 
         self._earlier: Mapping[str, Any] = getattr(self._agent, "noted", {})
+        self._server.board.title = None if self._run_dir is None else self._run_dir.name
+        self._server.board.continued = lambda run: continued(run, self._earlier)
         if hasattr(self._agent, "note_with"):
             self._agent.note_with(lambda: totals(self._snapshot()))
-
-    def __call__(self) -> int:
-        self._leash.on_end = self._server.request_shutdown
-        url_file = self._options.url_file
-        try:
-            if url_file is not None:
-                url_file.unlink(missing_ok=True)  # of an earlier server
-            with Reporter(self._read, self._output):
-                finished = self._server.serve()
-            self._conclude(finished)
-        except OSError as error:
-            if isinstance(error, PlugRLError):
-                raise
-            raise UsageError(one_line(error)) from error  # a full disk, a lost directory
-        finally:
-            if url_file is not None:
-                with contextlib.suppress(OSError):
-                    url_file.unlink(missing_ok=True)
-        return 0
+        if hasattr(self._agent, "log_with"):
+            self._agent.log_with(log_columns(self._server.statistics))
 
     def _announce(self, server: PlugRLServer) -> None:
         if self._run_dir is not None:
@@ -187,15 +197,23 @@ class _Run:
             unfinished = self._options.url_file.with_name(f".{self._options.url_file.name}.part")
             unfinished.write_text(f"{server.url}\n", encoding="utf-8")
             os.replace(unfinished, self._options.url_file)
+        if self._options.announce:
+            where = None if self._run_dir is None else str(self._run_dir)
+            self._output.result({"url": server.url, "run_dir": where})
         if self._options.parent is None:
             self._output.say(_introduction(self._options, server, self._keyed))
+        self._pause.begin("waiting for a client")
+        self._listening = True
 
     def _read(self) -> Reading | None:
-        learning = self._agent.learning_due
-        own = self._server.statistics.snapshot()
-        snapshot = replace(self._snapshot(), steps_per_second=own.steps_per_second)
+        if not self._listening:
+            return _paused(self._pause.words())
+        activity = "learning" if self._agent.learning_due else ""
+        if self._server.board.ending:
+            activity = "saving"
         evaluation = getattr(getattr(self._agent, "evaluations", None), "last", None)
-        return server_reading(snapshot, self._agent.total_timesteps, learning, evaluation)
+        reading = self._progress.read(self._snapshot(), activity, evaluation)
+        return reading or _paused(activity or self._pause.words())
 
     def _snapshot(self) -> RunSnapshot:
         """The run so far, with what earlier processes did of it."""
@@ -220,8 +238,10 @@ class _Run:
         self._output.result({**result, "run_dir": str(self._run_dir) if saved else None})
         if options.parent is None:
             how = "The run is over" if finished else "Stopped"
-            where = f"; files: {self._run_dir}" if saved else ""
-            self._output.say(f"{how}: {sentence(result)}{where}")
+            files = ""
+            if self._run_dir is not None and saved:
+                files = summary(self._run_dir, self._agent.env_id, finished, "plugrl_gym.serve")
+            self._output.say(f"{how}: {sentence(result)}{files}")
 
 
 def _run_dir(options: argparse.Namespace) -> Path | None:
@@ -233,6 +253,21 @@ def _run_dir(options: argparse.Namespace) -> Path | None:
     if run_dir is not None:
         check_run_dir(run_dir)
     return run_dir
+
+
+@contextlib.contextmanager
+def _failures_of_the_disk() -> Iterator[None]:
+    """A full disk, or a lost directory, is a user's matter."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, PlugRLError):
+            raise
+        raise UsageError(one_line(error)) from error
+
+
+def _paused(words: str) -> Reading | None:
+    return Reading(pause=words) if words else None
 
 
 def _check_url_file(url_file: Path | None) -> None:
@@ -253,22 +288,22 @@ def _introduction(options: argparse.Namespace, server: PlugRLServer, keyed: bool
     if options.no_learn:
         what, end = f"{options.load} ({options.algo}), which does not learn,", "Ctrl-C stops"
     return (
-        f"Serving {what} at {first}{also}; {end}.\nNow run in another terminal:  {command}{needs}"
+        f"Serving {what} at {first}{also}; {end}.\n"
+        f"Now run in another terminal:  {command}{needs}\n"
+        f"Watch it in a browser:  http{first.removeprefix('ws')}/"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     options = _parser().parse_args(arguments)
-    prog = options.parent or PROG
 
     def body() -> int:
-        child = options.parent is not None
-        with Output(prog, options.quiet, options.json, child).opened() as output:
+        with Output.of(PROG, options).opened() as output:
             check_trained_options(options)
-            return _Run(settled(options), output)()
+            return _Run(options, output)()
 
-    return run_command(prog, body)
+    return run_command(options.parent or PROG, body)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from plugrl_gym.spaces.observations import select_row
 __all__ = [
     "check_unmasked",
     "final_observations",
+    "final_rows",
     "masked_rows",
     "read_autoreset_mode",
     "rows_of_finished",
@@ -92,6 +94,38 @@ def final_observations(
         UsageError: An episode ended and its terminal observation is nowhere: the first
             observation of the next episode is never taken for it.
     """
+    final = _reported(layout.space, info, ended)
+    envs = np.flatnonzero(ended).tolist()
+    if _one_per_env(final, layout.space):
+        return {env: layout.encode_one(as_numpy(final[env])) for env in envs}
+    batch = layout.encode(as_numpy(final))
+    return {env: batch.select([env]) for env in envs}
+
+
+def final_rows(
+    space: spaces.Space[Any], info: Mapping[str, Any], ended: npt.NDArray[np.bool_]
+) -> dict[int, Any]:
+    """As :func:`final_observations`, each as the env itself has it; copies.
+
+    Args:
+        space: Of a single env.
+        info, ended: As there.
+
+    Raises:
+        UsageError: As there.
+    """
+    final = _reported(space, info, ended)
+    envs = np.flatnonzero(ended).tolist()
+    if _one_per_env(final, space):
+        return {env: deepcopy(as_numpy(final[env])) for env in envs}
+    batch = as_numpy(final)
+    return {env: select_row(space, batch, env) for env in envs}
+
+
+def _reported(
+    space: spaces.Space[Any], info: Mapping[str, Any], ended: npt.NDArray[np.bool_]
+) -> Any:
+    """What ``info`` has of terminal observations, one for each env that ended at least."""
     envs = np.flatnonzero(ended).tolist()
     final = next((info[key] for key in _FINAL_KEYS if key in info), None)
     if final is None:
@@ -100,25 +134,22 @@ def final_observations(
             "'final_obs', so its terminal observation is lost; make the vector env report it, or "
             "use AutoresetMode.NEXT_STEP"
         )
-    if _one_per_env(final, layout):
-        missing = [env for env in envs if final[env] is None]
-        if missing:
-            raise UsageError(
-                f"env {missing[0]} ended its episode, but info['final_obs'][{missing[0]}] is "
-                "None; make the vector env report it, or use AutoresetMode.NEXT_STEP"
-            )
-        return {env: layout.encode_one(as_numpy(final[env])) for env in envs}
-    batch = layout.encode(as_numpy(final))
-    return {env: batch.select([env]) for env in envs}
+    missing = [env for env in envs if final[env] is None] if _one_per_env(final, space) else []
+    if missing:
+        raise UsageError(
+            f"env {missing[0]} ended its episode, but info['final_obs'][{missing[0]}] is "
+            "None; make the vector env report it, or use AutoresetMode.NEXT_STEP"
+        )
+    return final
 
 
-def _one_per_env(final: Any, layout: ObservationLayout) -> bool:
+def _one_per_env(final: Any, space: spaces.Space[Any]) -> bool:
     if isinstance(final, np.ndarray):
         return bool(final.dtype.kind == "O")
     if isinstance(final, list):
         return True
     # A tuple holds one observation for each env, unless the observation itself is a Tuple.
-    return isinstance(final, tuple) and not isinstance(layout.space, spaces.Tuple)
+    return isinstance(final, tuple) and not isinstance(space, spaces.Tuple)
 
 
 def masked_rows(info: Mapping[str, Any], num_envs: int) -> npt.NDArray[np.bool_]:

@@ -162,19 +162,23 @@ class Chunks:
             actions[idle] = placeholder[idle]
         return actions
 
-    def record(self, step: StepRecord, overridden: npt.NDArray[np.bool_]) -> None:
+    def record(self, step: StepRecord, overridden: npt.NDArray[np.bool_]) -> int:
         """Enter one step of the wrapped env.
 
         Args:
             step: What it gave.
             overridden: bool [n]: the caller's action differed from the server's.
+
+        Returns:
+            How many envs ran another action than the one that the server sent, for whatever reason.
         """
         ran = self.running
         at = self._steps[ran]
         self._rewards[at, ran] = step.rewards[ran]
         self._actions[at, ran] = step.actions[ran]
-        self._overridden |= overridden & ran
-        self._overridden[ran] |= self._clipped[at, ran]
+        overridden = overridden & ran
+        overridden[ran] |= self._clipped[at, ran]
+        self._overridden |= overridden
         self._steps[ran] += 1
         ended = (step.terminated | step.truncated) & ran
         finished = ran & (ended | (self._steps == self._length))
@@ -184,6 +188,7 @@ class Chunks:
         self.phase[step.resetting & (self.phase == READY)] = RESETTING
         if finished.any():
             self._hold(np.flatnonzero(finished), step, ended)
+        return int(np.count_nonzero(overridden))
 
     def _hold(
         self, envs: npt.NDArray[np.int64], step: StepRecord, ended: npt.NDArray[np.bool_]

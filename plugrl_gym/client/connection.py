@@ -21,6 +21,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from plugrl_gym.client.heartbeat import Heartbeat, sever
 from plugrl_gym.client.reaching import explain, one_reason, websocket_logger
+from plugrl_gym.client.statistics import STAGES
 from plugrl_gym.client.waiting import Waiting
 from plugrl_gym.errors import (
     ConnectionLost,
@@ -30,6 +31,7 @@ from plugrl_gym.errors import (
     ServerRefused,
     UsageError,
 )
+from plugrl_gym.latency import Latency
 from plugrl_gym.protocol import Action, ClientProtocol, Feedback, Infer, Metadata
 from plugrl_gym.protocol.addresses import is_loopback
 from plugrl_gym.protocol.close import (
@@ -71,9 +73,9 @@ def parse_url(url: str) -> str:
     full = url if "://" in url else f"ws://{url}"
     if "@" in full.partition("://")[2].partition("/")[0]:
         raise UsageError(
-            "url: PlugRL has no user names and passwords, and they do not belong in a URL, which is "
-            "logged: leave out what is before the @, and give a key by --api-key-file FILE or "
-            "PLUGRL_API_KEY (in Python: api_key=)"
+            "url: PlugRL has no user names and passwords, and a URL ends up in logs: leave out "
+            "what is before the @; a key goes by --api-key-file FILE or PLUGRL_API_KEY (in "
+            "Python: api_key=)"
         )
     try:
         parts = urlsplit(full)
@@ -109,6 +111,7 @@ class Endpoint:
         reply_timeout: For an answer in all, however alive the server is; None for no limit.
         close_timeout: For the closing handshake.
         on_wait: Called once a second while waiting, with the seconds waited and what for.
+        stages: Gets the times of encode, exchange, wire and decode.
     """
 
     url: str
@@ -120,6 +123,7 @@ class Endpoint:
     reply_timeout: float | None = None
     close_timeout: float = 2.0
     on_wait: Callable[[float, str], None] = field(default_factory=Waiting)
+    stages: Latency = field(default_factory=lambda: Latency(STAGES), compare=False, repr=False)
 
 
 class Connection:
@@ -202,11 +206,20 @@ class Connection:
             ReplyTimeout: No answer in time; the connection is closed.
             ConnectionLost, ServerRefused, RunFinished: The server closed it.
         """
+        stages, began = self._endpoint.stages, time.perf_counter()
         frame = self._protocol.send_infer(infer)
+        encoded = time.perf_counter()
         try:
             self._send(frame)
             reply = self._receive("the server", self._endpoint.reply_timeout)
-            return accept(self._protocol.receive_action(reply))
+            arrived = time.perf_counter()
+            accepted = accept(self._protocol.receive_action(reply))
+            stages["encode"].observe(encoded - began)
+            stages["exchange"].observe(arrived - encoded)
+            stages["decode"].observe(time.perf_counter() - arrived)
+            if self._heartbeat is not None:
+                self._heartbeat.measure(stages["wire"])
+            return accepted
         except RemoteProtocolError as error:
             self.abort(CloseCode.PROTOCOL_ERROR, str(error))
             raise
@@ -225,7 +238,9 @@ class Connection:
             LocalProtocolError: It may not be sent; the connection is as before.
             ConnectionLost, ServerRefused, RunFinished: The server has closed it.
         """
+        began = time.perf_counter()
         frame = self._protocol.send_feedback(feedback)
+        self._endpoint.stages["encode"].hold(time.perf_counter() - began)
         try:
             self._send(frame)
         except BaseException:

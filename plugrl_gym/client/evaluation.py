@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv, VectorWrapper
 
+from plugrl_gym.display import Pause
 from plugrl_gym.errors import ConnectionFailed, RunFinished
 from plugrl_gym.protocol import GYM_SPACES
 
@@ -150,6 +151,10 @@ class PeriodicEvaluation:
         every: Env steps of ``training``.
         episodes: Of one evaluation.
         seed: Of the first reset; later ones go on from there, as with SB3's ``EvalCallback``.
+
+    Attributes:
+        last: The last evaluation; None before the first.
+        pause: Tells that it evaluates just now.
     """
 
     def __init__(
@@ -169,6 +174,7 @@ class PeriodicEvaluation:
         self._seed = seed
         self._due = every
         self.last: EvaluationSummary | None = None
+        self.pause = Pause()
 
     def __call__(self) -> None:
         """For ``PlugRLVectorEnv.run(between_steps=)``: evaluate if it is time."""
@@ -179,7 +185,7 @@ class PeriodicEvaluation:
             return
         self._due = (steps // self._every + 1) * self._every
         try:
-            with self._connect(self._envs) as envs:
+            with self.pause("evaluating"), self._connect(self._envs) as envs:
                 self.last = evaluate(envs, self._episodes, seed=self._seed)
         except ConnectionFailed as error:
             # The run may be over: the training connection will tell, or wait for the server.

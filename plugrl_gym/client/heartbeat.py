@@ -18,6 +18,8 @@ from typing import Final
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 
+from plugrl_gym.latency import Histogram
+
 __all__ = ["Heartbeat", "Pulse", "sever"]
 
 # A large message on a slow link keeps pongs waiting: it is given this long.
@@ -75,6 +77,7 @@ class Heartbeat:
         self._pulse = Pulse(limit)
         self._writing = threading.Lock()
         self._patience = 0.0
+        self._asked: threading.Event | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="plugrl-heartbeat")
         self._thread.start()
@@ -89,34 +92,42 @@ class Heartbeat:
             finally:
                 self._patience = 0.0
 
+    def measure(self, wire: Histogram) -> None:
+        """Enter the time of the last ping, once its pong has come."""
+        asked = self._asked
+        if asked is not None and asked.is_set():
+            self._asked = None
+            wire.observe(self._connection.latency)
+
     def stop(self) -> None:
         """The connection is closed."""
         self._stopped.set()
 
     def _run(self) -> None:
         pulse, last = self._pulse, time.monotonic()
-        pong: threading.Event | None = None
         alive = True
-        while not self._stopped.wait(pulse.period):
-            now = time.monotonic()
-            alive = alive if pong is None else pong.is_set()
-            if pulse.tick(now - last, alive, self._patience):
-                self.gone = pulse.silence
-                sever(self._connection)
-                return
-            last = now
-            if alive or pong is None:
-                try:
-                    pong, alive = self._ping(), False
-                except (ConnectionClosed, OSError, ValueError):
+        with contextlib.suppress(ConnectionClosed, OSError, ValueError):
+            pong = self._ping()  # for the sake of its time
+            while not self._stopped.wait(pulse.period):
+                now = time.monotonic()
+                alive = alive if pong is None else pong.is_set()
+                if pulse.tick(now - last, alive, self._patience):
+                    self.gone = pulse.silence
+                    sever(self._connection)
                     return
+                last = now
+                if alive or pong is None:
+                    pong, alive = self._ping(), False
 
     def _ping(self) -> threading.Event | None:
         """Send a ping; None where it would have to wait."""
         if not self._writing.acquire(blocking=False):
             return None
         try:
-            return self._connection.ping() if _writable(self._connection.socket) else None
+            if not _writable(self._connection.socket):
+                return None
+            self._asked = self._connection.ping()
+            return self._asked
         finally:
             self._writing.release()
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
+from plugrl_gym.client.progress import shown
+from plugrl_gym.client.takeover import Takeover, replaced
 from plugrl_gym.errors import RunFinished
 
 if TYPE_CHECKING:
@@ -23,13 +23,16 @@ class RunSummary:
     """How a run went; times in seconds, steps are env steps over all envs.
 
     Attributes:
+        overridden_steps: Env steps that ran another action than the server's.
         mean_return, mean_length: Over the last 100 episodes; None if none finished.
         finished: Whether the server ended the run (else a limit did).
+        latency: See :meth:`ClientStatistics.latency`.
         books: The ledger (:mod:`plugrl_gym.client.books`), and under ``errors`` what does not
             balance in it.
     """
 
     env_steps: int
+    overridden_steps: int
     episodes: int
     mean_return: float | None
     mean_length: float | None
@@ -39,6 +42,7 @@ class RunSummary:
     chunks_dropped: int
     connections: int
     finished: bool
+    latency: dict[str, dict[str, float]]
     books: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,6 +57,7 @@ def rollout(
     max_episodes: int | None,
     progress: bool,
     between_steps: Callable[[], None] | None = None,
+    takeover: Takeover | None = None,
 ) -> Iterator[Any]:
     """See :meth:`PlugRLVectorEnv.rollout`."""
     stats = envs.stats
@@ -64,21 +69,22 @@ def rollout(
             max_episodes is not None and episodes >= max_episodes
         )
 
-    with _Bar(envs, max_steps, progress) as bar:
-        envs.reset(seed=seed)
+    with shown(envs, max_steps) if progress else nullcontext():
+        observation, _ = envs.reset(seed=seed)
         over = False
         while not (over or limit_reached()):
             try:
-                step = envs.step()
+                planned = None if takeover is None else envs.infer()
+                step = envs.step(replaced(takeover, observation, planned))
             except RunFinished:
                 return
+            observation = step[0]
             if between_steps is not None:
                 between_steps()
             if not limit_reached():
                 # Asked for before the caller sees this step, so that a run's end is known by
                 # then: nothing is stepped that the server would not hear of.
                 over = _ends(envs)
-            bar.show()
             yield step
 
 
@@ -98,49 +104,27 @@ def run(
     max_episodes: int | None = None,
     progress: bool = False,
     between_steps: Callable[[], None] | None = None,
+    takeover: Takeover | None = None,
 ) -> RunSummary:
     """See :meth:`PlugRLVectorEnv.run`."""
     started = time.monotonic()
     steps = envs.stats.env_steps
-    for _ in rollout(envs, seed, max_steps, max_episodes, progress, between_steps):
+    for _ in rollout(envs, seed, max_steps, max_episodes, progress, between_steps, takeover):
         pass
     wall = time.monotonic() - started
     stats = envs.stats
     return RunSummary(
         env_steps=stats.env_steps,
+        overridden_steps=stats.overridden_steps,
         episodes=stats.episodes,
         mean_return=stats.mean_return,
-        mean_length=sum(stats.lengths) / len(stats.lengths) if stats.lengths else None,
+        mean_length=stats.mean_length,
         steps_per_second=(stats.env_steps - steps) / wall if wall > 0 else 0.0,
         wall_seconds=wall,
         chunks_received=stats.chunks_received,
         chunks_dropped=stats.chunks_dropped,
         connections=stats.connections,
         finished=envs.finished,
+        latency=stats.latency(),
         books=stats.books.to_dict() | {"errors": list(stats.book_errors)},
     )
-
-
-class _Bar:
-    """A live line: env steps, steps/s and the mean return."""
-
-    def __init__(self, envs: PlugRLVectorEnv, total: int | None, shown: bool) -> None:
-        self._envs = envs
-        self.counted = envs.stats.env_steps
-        self._tqdm = tqdm(
-            total=total, unit=" steps", disable=not shown, file=sys.stderr, mininterval=0.2
-        )
-
-    def show(self) -> None:
-        """Bring the line up to date."""
-        stats = self._envs.stats
-        self._tqdm.update(stats.env_steps - self.counted)
-        self.counted = stats.env_steps
-        if stats.mean_return is not None and not self._tqdm.disable:
-            self._tqdm.set_postfix_str(f"return {stats.mean_return:.1f}", refresh=False)
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._tqdm.close()

@@ -13,34 +13,49 @@ import numpy.typing as npt
 
 from plugrl_gym.client.books import Books
 from plugrl_gym.client.chunks import Open
+from plugrl_gym.latency import Latency
 
-__all__ = ["ClientStatistics"]
+__all__ = ["STAGES", "ClientStatistics"]
 
 _MOST_ERRORS: Final = 20
+
+#: What a client measures the time of.
+STAGES: Final = (
+    "env",  # step() of the wrapped envs, all of them together
+    "encode",  # to bytes: an infer, with the observations and the feedback since the last one
+    "exchange",  # from sending an infer to the arrival of its action: the wire and the server
+    "wire",  # of these the wire, by a WebSocket ping now and then, and its pong
+    "decode",  # an action, from bytes to what the envs take
+)
 _Numbers: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
 class ClientStatistics:
-    """Counts over all envs and connections.
+    """Counts over all envs and connections; called, it gives them as plain values.
 
     Attributes:
         episodes: Episodes finished.
+        overridden_steps: Env steps that ran another action than the server's: the caller's own, or
+            one that had to be clipped, where the server can be told of that.
         returns: Undiscounted returns of the last 100 of them.
         lengths: Their lengths in env steps.
         connections: Connections opened.
         open: Tells which chunks are open now.
         book: The ledger of the present connection, without what is open.
+        stages: The times of :data:`STAGES`.
         on_episodes: Called with ``ended`` bool [n], returns and lengths [n] where episodes ended.
     """
 
     episodes: int = 0
+    overridden_steps: int = 0
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
     lengths: deque[int] = field(default_factory=lambda: deque(maxlen=100))
     connections: int = 0
     started: float = field(default_factory=time.monotonic)
     open: Callable[[], Open] = lambda: Open(0, 0)
     book: Books = field(default_factory=Books)
+    stages: Latency = field(default_factory=lambda: Latency(STAGES))
     on_episodes: Callable[[npt.NDArray[np.bool_], _Numbers, _Numbers], None] | None = None
     _ended: Books = field(default_factory=Books)
     _errors: list[str] = field(default_factory=list)
@@ -94,6 +109,35 @@ class ClientStatistics:
         """Mean of :attr:`returns`; None before the first episode has finished."""
         return sum(self.returns) / len(self.returns) if self.returns else None
 
+    @property
+    def mean_length(self) -> float | None:
+        """Mean of :attr:`lengths`, in env steps; None before the first episode has finished."""
+        return sum(self.lengths) / len(self.lengths) if self.lengths else None
+
+    def latency(self) -> dict[str, dict[str, float]]:
+        """Stage -> ``p50``, ``p95`` and ``p99`` in seconds and ``count``, over all connections.
+
+        Each is within a tenth of the true one. A stage that never ran is left out.
+        """
+        return self.stages.snapshot()
+
+    def __call__(self) -> dict[str, Any]:
+        """The state of now, as JSON: the counts, ``books`` and :meth:`latency`."""
+        return {
+            "env_steps": self.env_steps,
+            "overridden_steps": self.overridden_steps,
+            "episodes": self.episodes,
+            "mean_return": self.mean_return,
+            "mean_length": self.mean_length,
+            "chunks_received": self.chunks_received,
+            "chunks_fed_back": self.chunks_fed_back,
+            "chunks_dropped": self.chunks_dropped,
+            "steps_dropped": self.steps_dropped,
+            "connections": self.connections,
+            "books": self.books.to_dict() | {"errors": list(self.book_errors)},
+            "latency": self.latency(),
+        }
+
     def connected(self) -> None:
         """A new connection: the account of the one before is closed."""
         errors = self.connection_books.errors(closed=True)
@@ -109,9 +153,11 @@ class ClientStatistics:
         ended: npt.NDArray[np.bool_],
         returns: _Numbers,
         lengths: _Numbers,
+        overridden: int = 0,
     ) -> None:
-        """Enter one step of the vector env; all arrays [n]."""
+        """Enter one step of the vector env; all arrays [n], ``overridden`` of its env steps."""
         self.book.env_steps += int(active.sum())
+        self.overridden_steps += overridden
         if ended.any():
             self.episodes += int(ended.sum())
             self.returns.extend(returns[ended].tolist())

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from plugrl_gym.client import autoreset, loop
 from plugrl_gym.client.books import drop_reason
 from plugrl_gym.client.chunks import RESETTING, Chunks, StepRecord
-from plugrl_gym.client.connection import Endpoint, log_wait, parse_url
+from plugrl_gym.client.connection import Endpoint, parse_url
 from plugrl_gym.client.declaration import declare
 from plugrl_gym.client.episodes import EpisodeCounter, reported_success
 from plugrl_gym.client.finite import check_message, check_rewards
@@ -35,8 +35,11 @@ from plugrl_gym.client.loop import RunSummary
 from plugrl_gym.client.reaching import tls_context, warn_of_plain_key
 from plugrl_gym.client.rows import Rows
 from plugrl_gym.client.session import Session
-from plugrl_gym.client.statistics import ClientStatistics
+from plugrl_gym.client.statistics import STAGES, ClientStatistics
+from plugrl_gym.client.takeover import Takeover
+from plugrl_gym.client.waiting import Waiting, log_wait
 from plugrl_gym.errors import UsageError
+from plugrl_gym.latency import Latency, timed
 from plugrl_gym.protocol import (
     EXECUTED_ACTIONS,
     GYM_SPACES,
@@ -51,7 +54,6 @@ from plugrl_gym.spaces import ActionLayout, ObservationLayout, standard_space
 __all__ = ["PlugRLVectorEnv"]
 
 _Step = tuple[Any, Any, Any, Any, dict[str, Any]]
-
 
 if TYPE_CHECKING:
     _Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
@@ -89,7 +91,7 @@ class PlugRLVectorEnv(_Wrapper):
         on_wait: Called once a second while waiting longer than 5 s; logs by default.
 
     Attributes:
-        stats: :class:`~plugrl_gym.client.statistics.ClientStatistics`, counted live.
+        stats: A live :class:`~plugrl_gym.client.ClientStatistics`; ``stats()`` is a plain copy.
 
     Raises:
         UsageError: A plain ``gym.Env``, an unreadable autoreset mode, a bad URL, key or file.
@@ -140,6 +142,10 @@ class PlugRLVectorEnv(_Wrapper):
         self._chunks = Chunks(env.num_envs, self._actions.shape, self._actions.dtype)
         self._episodes = EpisodeCounter(env.num_envs)
         url = parse_url(url)
+        self._waiting = Waiting(on_wait)
+        stages = Latency(STAGES)
+        self._step_envs = timed(lambda actions: self.env.step(actions), stages["env"].observe)
+        self._encode = timed(lambda o: self._layout.encode(as_numpy(o)), stages["encode"].hold)
         endpoint = Endpoint(
             url=url,
             api_key=None if api_key is None else check_key(api_key),
@@ -148,7 +154,8 @@ class PlugRLVectorEnv(_Wrapper):
             metadata_timeout=metadata_timeout,
             liveness_timeout=liveness_timeout,
             reply_timeout=reply_timeout,
-            on_wait=on_wait,
+            on_wait=self._waiting,
+            stages=stages,
         )
         warn_of_plain_key(url, api_key)
         self._session = Session(endpoint, reconnect_timeout, self._on_lost)
@@ -158,7 +165,7 @@ class PlugRLVectorEnv(_Wrapper):
         self._began = np.zeros(env.num_envs, dtype=np.bool_)
         self._fed_back = np.zeros(env.num_envs, dtype=np.bool_)
         self._undeclared = True
-        self.stats = ClientStatistics(open=self._chunks.open)
+        self.stats = ClientStatistics(open=self._chunks.open, stages=stages)
 
     # -- Gymnasium's interface ------------------------------------------------------------
 
@@ -196,7 +203,7 @@ class PlugRLVectorEnv(_Wrapper):
         fresh = None if options is None else dict(options)
         observation, info = self.env.reset(seed=seed, options=fresh)  # type: ignore[arg-type]
         self._handed_out = observation
-        self._current = self._layout.encode(as_numpy(observation))
+        self._current = self._encode(observation)
         if before is not None:
             autoreset.check_unmasked(self.env, before, self._current, ~mask)
         self._chunks.reset(mask)
@@ -239,9 +246,8 @@ class PlugRLVectorEnv(_Wrapper):
 
     def _advance(self, executed: npt.NDArray[Any], overridden: npt.NDArray[np.bool_]) -> _Step:
         active = self._chunks.phase != RESETTING
-        observation, reward, terminated, truncated, info = self.env.step(
-            like(executed.copy(), self._handed_out)
-        )
+        actions = like(executed.copy(), self._handed_out)
+        observation, reward, terminated, truncated, info = self._step_envs(actions)
         info = dict(info)
         record = self._read_step(observation, reward, terminated, truncated, info, active, executed)
         ended = record.terminated | record.truncated
@@ -249,8 +255,8 @@ class PlugRLVectorEnv(_Wrapper):
             # Copied: the reset may write into what the step handed out.
             reward, terminated, truncated = deepcopy((reward, terminated, truncated))
             observation, info = self._reset_finished(observation, info, ended)
-        self._chunks.record(record, overridden)
-        self.stats.count_step(active, ended, record.returns, record.lengths)
+        replaced = self._chunks.record(record, overridden)
+        self.stats.count_step(active, ended, record.returns, record.lengths, replaced)
         self._episodes.reset(ended)
         self._began = (self._began & ~active) | ended | record.resetting
         self._send(self._chunks.release())
@@ -300,6 +306,7 @@ class PlugRLVectorEnv(_Wrapper):
         max_steps: int | None = None,
         max_episodes: int | None = None,
         progress: bool = False,
+        takeover: Takeover | None = None,
     ) -> Iterator[_Step]:
         """Reset, then yield every step until the server ends the run or a limit is reached.
 
@@ -307,9 +314,12 @@ class PlugRLVectorEnv(_Wrapper):
             seed: For the reset.
             max_steps: Env steps, counted over all envs.
             max_episodes: Finished episodes, counted over all envs.
-            progress: Show a live line on stderr.
+            progress: Show a live line: a widget in a notebook, a bar on a terminal, else a line
+                on stderr now and then.
+            takeover: Asked before each step whether to execute other actions than the server's,
+                see :mod:`~plugrl_gym.client.takeover`; None leaves all to the server.
         """
-        return loop.rollout(self, seed, max_steps, max_episodes, progress)
+        return loop.rollout(self, seed, max_steps, max_episodes, progress, takeover=takeover)
 
     def run(self, **kwargs: Any) -> RunSummary:
         """Drain :meth:`rollout` (same arguments) and return its summary.
@@ -435,7 +445,7 @@ class PlugRLVectorEnv(_Wrapper):
         check_rewards(rewards, active, self.stats.env_steps)
         ended = term | trunc
         self._episodes.add(rewards, active)
-        current = self._layout.encode(as_numpy(observation))
+        current = self._encode(observation)
         self._current = at_end = current
         if self._mode is AutoresetMode.SAME_STEP and ended.any():
             at_end = replace_rows(current, autoreset.final_observations(self._layout, info, ended))
@@ -465,7 +475,7 @@ class PlugRLVectorEnv(_Wrapper):
         # Taken before the reset, which may write into what the step handed out.
         final = autoreset.rows_of_finished(self._layout.space, observation, ended)
         first, reset_info = self.env.reset(options={"reset_mask": ended.copy()})
-        self._current = self._layout.encode(as_numpy(first))
+        self._current = self._encode(first)
         autoreset.check_unmasked(self.env, before, self._current, ~ended)
         return first, autoreset.same_step_info(info, reset_info, final, ended)
 

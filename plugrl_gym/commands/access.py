@@ -66,10 +66,10 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--silence-timeout",
         type=seconds,
-        default=300.0,
         metavar="SECONDS",
         help="how long a connection may show no sign of life, not even answer a ping, before it "
-        "counts as lost; 0 for ever (default: 300)",
+        "counts as lost; 0 for ever (default: 300, or 1.5 times --feedback-timeout where that is "
+        "more)",
     )
 
 

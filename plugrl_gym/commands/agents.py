@@ -13,7 +13,7 @@ from gymnasium import spaces
 from plugrl_gym.agents.random_agent import RandomAgent
 from plugrl_gym.commands.environments import spaces_of
 from plugrl_gym.commands.forwarding import given_options
-from plugrl_gym.commands.options import add_learner_options, collected
+from plugrl_gym.commands.options import add_learner_options, add_update_options, collected
 from plugrl_gym.commands.output import Output
 from plugrl_gym.commands.space_text import parse_space
 from plugrl_gym.commands.trained import make_trained_agent
@@ -89,6 +89,7 @@ def make_agent(
         horizon=options.horizon,
         normalize=options.normalize,
         async_learn=options.async_learn,
+        demonstrations_share=options.demonstrations_share,
         eval_episodes=options.eval_episodes,
         final_evaluation=options.final_evaluation,
         resume=options.resume,
@@ -103,7 +104,8 @@ def _random(
     observation: spaces.Space[Any] | None,
     action: spaces.Space[Any] | None,
 ) -> NamingRandomAgent:
-    for name, flag in given_options(add_learner_options, options).items():
+    given = given_options(add_learner_options, options) | given_options(add_update_options, options)
+    for name, flag in given.items():
         if name not in _FOR_RANDOM and (name, options.preset) != ("preset", "none"):
             raise UsageError(f"{flag} is for an algorithm that learns, and random does not")
     agent = NamingRandomAgent(

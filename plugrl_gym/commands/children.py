@@ -1,4 +1,4 @@
-"""The two processes of ``train``: started, watched, and ended whatever happens."""
+"""Commands as child processes: started, watched, and ended whatever happens."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from typing import IO, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, Final, Self
 
 __all__ = ["Child", "describe_end", "wait_for_first"]
 
@@ -25,13 +25,23 @@ class Child:
         module: As for ``python -m``.
         arguments: Of its command line.
         output: Gets its stdout and stderr; None to share this process's stderr for both.
+        piped: Keep stdout apart, as the attribute.
+        environment: Of the process; None for this one's.
 
     Attributes:
+        pid: Its number.
         code: Its exit code, negative for the signal that killed it; None while it runs.
+        stdout: What it prints there, to be read; None where it is not ``piped``.
     """
 
     def __init__(
-        self, module: str, arguments: Sequence[str], output: IO[bytes] | None = None
+        self,
+        module: str,
+        arguments: Sequence[str],
+        output: IO[bytes] | None = None,
+        *,
+        piped: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         apart: dict[str, Any] = {"start_new_session": True}
         if sys.platform == "win32":
@@ -40,10 +50,13 @@ class Child:
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
-            stdout=stream,
+            stdout=subprocess.PIPE if piped else stream,
             stderr=stream,
+            env=environment,
             **apart,
         )
+        self.pid = self._process.pid
+        self.stdout = self._process.stdout
 
     @property
     def code(self) -> int | None:
@@ -59,9 +72,14 @@ class Child:
 
     def release(self) -> None:
         """Ask it to end."""
-        assert self._process.stdin is not None
+        stdin = self._process.stdin
+        assert stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # it is gone, or was asked before
+            # To close is not enough: a fork of this process, as of AsyncVectorEnv, has stdin, too.
+            stdin.write(b".")
+            stdin.flush()
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            stdin.close()
 
     def end(self, patience: float) -> None:
         """Ask it to end, and after ``patience`` seconds do not ask any longer."""
@@ -70,7 +88,7 @@ class Child:
             self._process.kill()
             self._process.wait()
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

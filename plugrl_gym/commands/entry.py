@@ -85,7 +85,7 @@ def interrupt_main() -> None:
 
 
 class Leash:
-    """Ends this process when the one that started it ends, or lets go: when stdin closes.
+    """Ends this process when the one that started it ends, or says so: stdin closes or has a byte.
 
     It works the same on every system, and when the parent was killed, too.
 
@@ -103,8 +103,7 @@ class Leash:
 
     def _watch(self) -> None:
         # Not sys.stdin: its lock, held by this thread, would abort the interpreter's shutdown.
-        while os.read(0, 1024):
-            pass
+        os.read(0, 1)
         self.on_end()
 
 

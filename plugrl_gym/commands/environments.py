@@ -6,20 +6,23 @@ import contextlib
 import importlib
 import signal
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
 import gymnasium as gym
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from plugrl_gym.commands.entry import one_line
 from plugrl_gym.conformance.probe_env import ProbeVectorEnv
 from plugrl_gym.errors import UsageError
 
-__all__ = ["DEFAULT_NUM_ENVS", "check_env_id", "make_envs", "probe_envs", "spaces_of"]
+__all__ = ["DEFAULT_NUM_ENVS", "MakeFirst", "check_env_id", "make_envs", "probe_envs", "spaces_of"]
 
 DEFAULT_NUM_ENVS: Final = 8
+
+#: (a function that makes an env) -> an env made by it, and perhaps wrapped.
+MakeFirst: TypeAlias = Callable[[Callable[..., gym.Env[Any, Any]]], gym.Env[Any, Any]]
 
 #: How the ids of well-known packages begin; importing one registers its envs with Gymnasium.
 _PACKAGES: Final = {"ALE/": "ale_py", "MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
@@ -39,7 +42,12 @@ def check_env_id(env_id: str) -> None:
 
 
 def make_envs(
-    env_id: str, num_envs: int, vector: str, autoreset: str, env_kwargs: Mapping[str, Any]
+    env_id: str,
+    num_envs: int,
+    vector: str,
+    autoreset: str,
+    env_kwargs: Mapping[str, Any],
+    make_first: MakeFirst | None = None,
 ) -> VectorEnv[Any, Any, Any]:
     """A vector env of registered envs.
 
@@ -49,6 +57,8 @@ def make_envs(
         vector: ``"sync"`` or ``"async"``.
         autoreset: ``"same-step"``, ``"next-step"`` or ``"disabled"``.
         env_kwargs: For each env.
+        make_first: Makes the first env, with a function that makes one; takes arguments for it
+            that ``env_kwargs`` win over. None for one as the others.
 
     Raises:
         UsageError: The env is unknown, not installed, or does not take ``env_kwargs``.
@@ -56,6 +66,8 @@ def make_envs(
     mode = AutoresetMode[autoreset.replace("-", "_").upper()]
     with _explained(env_id, env_kwargs), _workers_signals():
         _register(env_id)
+        if make_first is not None:
+            return _make_with_first(make_first, env_id, num_envs, vector, mode, env_kwargs)
         return gym.make_vec(
             env_id,
             num_envs=num_envs,
@@ -63,6 +75,25 @@ def make_envs(
             vector_kwargs={"autoreset_mode": mode},
             **env_kwargs,
         )
+
+
+def _make_with_first(
+    make_first: MakeFirst,
+    env_id: str,
+    num_envs: int,
+    vector: str,
+    mode: AutoresetMode,
+    env_kwargs: Mapping[str, Any],
+) -> VectorEnv[Any, Any, Any]:
+    def make(**more: Any) -> gym.Env[Any, Any]:
+        _register(env_id)  # a process of its own has not yet
+        return gym.make(env_id, **{**more, **env_kwargs})
+
+    kind = AsyncVectorEnv if vector == "async" else SyncVectorEnv
+    envs = kind([lambda: make_first(make), *[make] * (num_envs - 1)], autoreset_mode=mode)
+    name = env_id.rpartition(":")[2]
+    envs.spec = gym.spec(name) if "-v" in name else None
+    return envs
 
 
 def probe_envs(num_envs: int, action_dim: int, autoreset: str) -> VectorEnv[Any, Any, Any]:

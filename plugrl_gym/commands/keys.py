@@ -11,10 +11,11 @@ from typing import Final
 
 from plugrl_gym.errors import UsageError
 
-__all__ = ["add_key_options", "read_key", "warn_if_public"]
+__all__ = ["KEY_VARIABLE", "add_key_options", "read_key", "warn_if_public"]
 
 _log = logging.getLogger("plugrl_gym.commands")
-_VARIABLE: Final = "PLUGRL_API_KEY"
+#: The environment variable that may hold it.
+KEY_VARIABLE: Final = "PLUGRL_API_KEY"
 
 
 def add_key_options(group: argparse._ArgumentGroup, purpose: str) -> None:
@@ -23,7 +24,8 @@ def add_key_options(group: argparse._ArgumentGroup, purpose: str) -> None:
         "--api-key-file",
         type=Path,
         metavar="FILE",
-        help=f"{purpose}: the first line of FILE (default: the environment variable {_VARIABLE})",
+        help=f"{purpose}: the first line of FILE "
+        f"(default: the environment variable {KEY_VARIABLE})",
     )
     group.add_argument(
         "--api-key",
@@ -44,7 +46,7 @@ def read_key(options: argparse.Namespace) -> str | None:
         return str(options.api_key)
     if options.api_key_file is not None:
         return _key_in(options.api_key_file)
-    return os.environ.get(_VARIABLE) or None
+    return os.environ.get(KEY_VARIABLE) or None
 
 
 def _key_in(path: Path) -> str:

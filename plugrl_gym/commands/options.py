@@ -18,12 +18,14 @@ __all__ = [
     "add_evaluation_options",
     "add_learner_options",
     "add_output_options",
+    "add_update_options",
     "assignment",
     "collected",
     "count",
     "port",
     "seconds",
     "seconds_or_none",
+    "share",
     "threads",
     "whole",
 ]
@@ -95,6 +97,17 @@ def seconds_or_none(text: str) -> float | None:
     value = seconds(text)
     if value == 0.0:
         raise argparse.ArgumentTypeError("expected seconds above 0, or none")
+    return value
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got {text!r}")
     return value
 
 
@@ -181,6 +194,25 @@ def add_learner_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_update_options(parser: argparse._ActionsContainer) -> None:
+    """What ``serve`` needs to know of its clients to learn from them and to evaluate."""
+    parser.add_argument(
+        "--num-envs",
+        type=count,
+        metavar="N",
+        help="an update comes every n_steps, or train_freq, times this number of steps, from "
+        "however many clients (default: the first client's number of envs)",
+    )
+    parser.add_argument(
+        "--eval-episodes",
+        type=count,
+        default=10,
+        metavar="M",
+        help="episodes of one evaluation, which a client that evaluates plays under one policy "
+        "(default: 10)",
+    )
+
+
 def _add_durability(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--save-every",
@@ -259,6 +291,14 @@ def _add_hyperparameters(group: argparse._ArgumentGroup) -> None:
         help="go on acting while the model learns, off-policy algorithms only; as many gradient "
         "steps for each env step, but no run is then like another (default: act and learn in turn)",
     )
+    group.add_argument(
+        "--demonstrations-share",
+        type=share,
+        default=0.0,
+        metavar="SHARE",
+        help="this share of each batch is drawn from the steps in which somebody at a client took "
+        "over, as 0.5, off-policy algorithms only (default: 0, which draws from all alike)",
+    )
 
 
 def add_env_options(parser: argparse.ArgumentParser, num_envs: str) -> None:
@@ -273,7 +313,17 @@ def add_env_options(parser: argparse.ArgumentParser, num_envs: str) -> None:
         "--num-envs",
         type=count,
         metavar="N",
-        help=f"envs to step side by side (default: {num_envs})",
+        help=f"envs to step side by side, in each process (default: {num_envs})",
+    )
+    group.add_argument(
+        "--procs",
+        type=count,
+        default=1,
+        metavar="P",
+        help="run P client processes, each with --num-envs envs, a connection and a seed of its "
+        "own: process p of P counts its envs' seeds from --seed + (p - 1) * --num-envs. "
+        "--max-steps and --max-episodes are for each. One that dies is named while the others go "
+        "on, and the exit code is then 1 (default: 1)",
     )
     group.add_argument(
         "--vector",
@@ -327,10 +377,21 @@ def add_output_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGro
         action="store_true",
         help="print the result as one line of JSON on stdout; all else goes to stderr anyway",
     )
-    group.add_argument(
-        "--quiet", action="store_true", help="say nothing but warnings and errors on stderr"
+    how_much = group.add_mutually_exclusive_group()
+    how_much.add_argument(
+        "--quiet",
+        "-q",
+        action="store_true",
+        help="say nothing but warnings and errors on stderr",
     )
-    # For `train`, which starts the other two: PROG names itself in their messages, and they end
-    # when their stdin does.
+    how_much.add_argument(
+        "--verbose",
+        "-v",
+        action="store_true",
+        help="say more on stderr: what is of interest where something goes wrong",
+    )
+    # For commands that start others: PROG names itself in their messages, they end when their stdin
+    # does, and they tell on stdout how far they are.
     group.add_argument("--parent", metavar="PROG", help=argparse.SUPPRESS)
+    group.add_argument("--report", action="store_true", help=argparse.SUPPRESS)
     return group

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, Final, TextIO
 
 from tqdm import tqdm
+
+from plugrl_gym.display import Bar, Lines, Reading, Surface, coloured, is_live
 
 __all__ = ["Above", "Output", "json_line"]
 
 # The server logs its address, end and failure, which the command says in its own words.
 _SAID: Final = ("listening on", "the run ends", "the agent failed")
+# The other side of `train` says why a client was refused, and the live line that a server is gone.
+_SAID_BY_OTHERS: Final = ("%s refused", "%s; reconnecting")
+# They tell of each frame that they send, which is more than --verbose asks for.
+_LIBRARIES: Final = ("plugrl_gym.client.websocket", "plugrl_gym.server.websocket")
+_COLOURS: Final = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m"}
+_PLAIN: Final = "\x1b[0m"
 
 
 class Above:
@@ -23,8 +33,9 @@ class Above:
 
     def write(self, text: str) -> int:
         """Write whole lines above the live line."""
-        with tqdm.external_write_mode(file=sys.stderr):
+        with tqdm.external_write_mode(file=sys.stderr), contextlib.suppress(BrokenPipeError):
             return sys.stderr.write(text)
+        return 0  # whoever listened is gone, and what is under way goes on
 
     def flush(self) -> None:
         """Pass on what is buffered."""
@@ -38,16 +49,41 @@ class Output:
         prog: The command's name.
         quiet: Only warnings and errors.
         json: Whether :meth:`result` prints.
-        child: Whether this is one side of ``train``, whose other side says why it was refused.
+        child: Whether another command has started this one, and shows what it says.
+        verbose: Also what is of interest only where something goes wrong.
+        report: Readings go to stdout, as lines of JSON, for the command that started this one.
     """
 
-    def __init__(self, prog: str, quiet: bool, json: bool, child: bool = False) -> None:
+    def __init__(
+        self,
+        prog: str,
+        quiet: bool,
+        json: bool,
+        child: bool = False,
+        *,
+        verbose: bool = False,
+        report: bool = False,
+    ) -> None:
         self.prog = prog
         self.quiet = quiet
         self.json = json
+        self.verbose = verbose
         self.above = Above()
-        self._said_already = (*_SAID, "%s refused") if child else _SAID
+        self._report = report
+        self._said_already = () if verbose else (*_SAID, *_SAID_BY_OTHERS) if child else _SAID
         self._stdout: TextIO = sys.stdout
+
+    @classmethod
+    def of(cls, prog: str, options: argparse.Namespace) -> Output:
+        """What the options of :func:`~plugrl_gym.commands.options.add_output_options` ask for."""
+        return cls(
+            options.parent or prog,
+            options.quiet,
+            options.json,
+            options.parent is not None,
+            verbose=options.verbose,
+            report=options.report,
+        )
 
     def say(self, text: str) -> None:
         """A line for people."""
@@ -57,6 +93,18 @@ class Output:
     def result(self, values: Mapping[str, Any]) -> None:
         """The line for programs, if they asked for it."""
         if self.json:
+            self._print(values)
+
+    def surface(self) -> Surface | None:
+        """Where to show how far the command is; None where nobody wants to know."""
+        if self._report:
+            return _Reports(self._print)
+        if self.quiet:
+            return None
+        return Bar(sys.stderr) if is_live(sys.stderr) else Lines(self.say)
+
+    def _print(self, values: Mapping[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):
             print(json_line(values), file=self._stdout, flush=True)
 
     @contextlib.contextmanager
@@ -66,15 +114,24 @@ class Output:
         An env or a library, also one in C, that prints to stdout prints to stderr meanwhile.
         """
         logger, handler = logging.getLogger("plugrl_gym"), self._handler()
+        reserved = self.json or self._report
         logger.addHandler(handler)
-        logger.setLevel(logging.WARNING if self.quiet else logging.INFO)
+        logger.setLevel(self._level)
+        for name in _LIBRARIES:
+            logging.getLogger(name).setLevel(max(self._level, logging.INFO))
         try:
-            with _reserved_stdout() if self.json else contextlib.nullcontext(sys.stdout) as stdout:
+            with _reserved_stdout() if reserved else contextlib.nullcontext(sys.stdout) as stdout:
                 self._stdout = stdout
                 yield self
         finally:
             self._stdout = sys.stdout
             logger.removeHandler(handler)
+
+    @property
+    def _level(self) -> int:
+        if self.quiet:
+            return logging.WARNING
+        return logging.DEBUG if self.verbose else logging.INFO
 
     def _handler(self) -> logging.Handler:
         handler: logging.Handler = logging.StreamHandler(self.above)
@@ -83,10 +140,27 @@ class Output:
         return handler
 
 
+class _Reports:
+    """Readings for the command that started this one."""
+
+    def __init__(self, print_line: Callable[[Mapping[str, Any]], None]) -> None:
+        self._print = print_line
+
+    def show(self, reading: Reading) -> None:
+        with contextlib.suppress(ValueError):  # a mean return that is not finite
+            self._print({"reading": asdict(reading)})
+
+    def close(self) -> None:
+        """The last line was the last reading."""
+
+
 class _Formatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         if record.levelno > logging.INFO:
-            record.message = f"{record.levelname.lower()}: {record.message}"
+            level = f"{record.levelname.lower()}:"
+            if coloured(sys.stderr):
+                level = f"{_COLOURS[min(record.levelno, logging.ERROR)]}{level}{_PLAIN}"
+            record.message = f"{level} {record.message}"
         return super().formatMessage(record)
 
 

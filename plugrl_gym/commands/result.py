@@ -31,20 +31,24 @@ def make_result(
         env_id: As the first client declared it.
         seed: As typed.
         run: Taken when the run was over.
-        counters: The learner's ``transitions_stored``, ``chunks_dropped`` and ``stale``; None for
-            one that stores nothing.
+        counters: The learner's ``transitions_stored``, ``chunks_dropped``, ``stale`` and
+            ``overridden_steps``; None for one that stores nothing.
         finished: Whether the agent ended the run, rather than its operator.
         evaluations: The agent's; None for one that keeps none.
 
     Returns:
         ``timesteps`` are env steps; ``stale_transitions`` were chosen by an older policy than the
-        learner's when they came; ``mean_return`` is of the last 100 episodes, None before the
+        learner's when they came; in ``overridden_steps``, ``overridden_share`` of all, somebody at
+        a client took over (an on-policy algorithm leaves their chunks out of its loss, which
+        ``books`` count); ``mean_return`` is of the last 100 episodes, None before the
         first ends; ``steps_per_second`` and ``wall_seconds`` count from the first action on;
         ``eval`` is about evaluating clients, which nothing else counts, and None where there were
-        none; ``books`` is the ledger (:mod:`plugrl_gym.server.books`) and what does not balance
+        none; ``latency`` is that of :class:`~plugrl_gym.server.RunSnapshot`, of this process;
+        ``books`` is the ledger (:mod:`plugrl_gym.server.books`) and what does not balance
         in it.
     """
     rate = run.steps_per_second
+    overridden = 0 if counters is None else counters.overridden_steps
     return {
         "env_id": env_id,
         "algo": algo,
@@ -59,9 +63,12 @@ def make_result(
         if counters is None
         else counters.chunks_dropped,
         "stale_transitions": 0 if counters is None else counters.stale,
+        "overridden_steps": overridden,
+        "overridden_share": overridden / run.env_steps if run.env_steps else 0.0,
         "finished": finished,
         "learning_seconds": round(run.learning_seconds, 3),
         "eval": _evaluation(run, evaluations),
+        "latency": dict(run.latency),
         "books": run.books.to_dict() | {"errors": list(run.book_errors)},
     }
 
@@ -93,8 +100,17 @@ def sentence(result: Mapping[str, Any]) -> str:
     return (
         f"{result['timesteps']:,} env steps in {result['wall_seconds']:,.0f} s "
         f"({result['steps_per_second']:,.0f} steps/s); {returns}{_judged(result['eval'])}"
-        f"{imbalance(result['books'])}"
+        f"{_taken_over(result)}{imbalance(result['books'])}"
     )
+
+
+def _taken_over(result: Mapping[str, Any]) -> str:
+    """The part of a sentence about overridden steps; empty where there were none."""
+    if not result["overridden_steps"]:
+        return ""
+    left_out = result["books"]["rows_discarded"].get("overridden", 0)
+    unlearned = f", {left_out:,} chunks not learned from" if left_out else ""
+    return f"; {result['overridden_share']:.1%} of the steps overridden{unlearned}"
 
 
 def _judged(evaluation: Mapping[str, Any] | None) -> str:

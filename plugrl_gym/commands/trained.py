@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gymnasium import spaces
 
 from plugrl_gym.commands.forwarding import given_options
-from plugrl_gym.commands.options import add_learner_options
+from plugrl_gym.commands.options import add_learner_options, add_update_options
 from plugrl_gym.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def check_trained_options(options: argparse.Namespace) -> None:
         return
     if options.load is None:
         raise UsageError("--no-learn needs a model: --load FILE")
-    for name, flag in given_options(add_learner_options, options).items():
+    given = given_options(add_learner_options, options) | given_options(add_update_options, options)
+    for name, flag in given.items():
         if name not in _KNOWN:
             raise UsageError(f"{flag} is for learning, and with --no-learn nothing learns")
 

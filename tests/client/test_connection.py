@@ -15,6 +15,7 @@ import msgpack
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from websockets.sync.client import ClientConnection
 from websockets.sync.server import serve
 
 from plugrl_gym import (
@@ -481,8 +482,24 @@ def test_an_interrupted_exchange_ends_its_connection() -> None:
         with pytest.raises(KeyboardInterrupt):
             envs.step()
         server.wait_for_ends(1)
+        assert server.ends == [(1000, "")]  # done, not lost (SPEC 8.36)
         envs.step()
         assert len(server.peers) == 2
+
+
+def test_an_interrupt_amid_a_frame_breaks_the_connection_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def send(self: ClientConnection, message: bytes) -> None:
+        raise KeyboardInterrupt  # half of it may be on its way
+
+    with scripted(hold) as server, wrap(server.url) as envs:
+        envs.reset()
+        monkeypatch.setattr(ClientConnection, "send", send)
+        with pytest.raises(KeyboardInterrupt):
+            envs.step()
+        server.wait_for_ends(1)
+        assert server.ends == [(1006, "")]
 
 
 def test_client_answers_pings_while_its_env_steps() -> None:
@@ -537,3 +554,19 @@ def test_urls_are_taken_as_people_type_them(given: str, parsed: str) -> None:
 def test_other_urls_are_refused_in_words(given: str, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         parse_url(given)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ws://me:secret@host:1",
+        "me:secret@host",
+        "http://me:secret@host",
+        "ws://me:secret@host:port/path",
+        "wss://secret@host",
+    ],
+)
+def test_a_password_in_a_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(UsageError, match="leave out what is before the @") as caught:
+        parse_url(url)
+    assert "secret" not in str(caught.value)

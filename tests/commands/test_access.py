@@ -133,7 +133,7 @@ def test_nothing_is_limited_or_asked_for_by_default() -> None:
         "max_message_bytes": None,
         "max_clients": None,
         "max_envs": None,
-        "silence_timeout": 300.0,
+        "silence_timeout": None,
     }
 
 

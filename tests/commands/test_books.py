@@ -37,7 +37,7 @@ def test_run_whose_books_do_not_balance_says_so_in_its_last_line():
 
 def test_rollout_whose_books_do_not_balance_says_so(monkeypatch, capsys):
     summary = RunSummary(
-        8, 1, 8.0, 8.0, 1.0, 8.0, 8, 0, 1, True, {"errors": ["env steps 8 is odd"]}
+        8, 0, 1, 8.0, 8.0, 1.0, 8.0, 8, 0, 1, True, {}, {"errors": ["env steps 8 is odd"]}
     )
     monkeypatch.setattr(PlugRLVectorEnv, "run", lambda self, **options: summary)
     assert rollout_command.main(["CartPole-v1", "--num-envs", "1"]) == 0

@@ -38,7 +38,7 @@ def sample(action: argparse.Action) -> list[str]:
         return [flag]
     if action.choices is not None:
         return [flag, next(str(c) for c in action.choices if c != action.default)]
-    for text in ("7", "a=-1", "auto", "normal:0.1", "sim-v0"):
+    for text in ("7", "0.5", "a=-1", "auto", "normal:0.1", "sim-v0"):
         try:
             value = text if action.type is None else action.type(text)
         except (argparse.ArgumentTypeError, ValueError):

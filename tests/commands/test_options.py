@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from plugrl_gym import __version__, rollout, serve, train
+from plugrl_gym import __version__, plot, rollout, serve, train
 from plugrl_gym.__main__ import main
 from plugrl_gym.agents.sb3.settings.algorithms import ALGORITHMS as LEARNERS
 from plugrl_gym.commands import options, space_text
@@ -159,7 +159,7 @@ def test_the_algorithms_of_the_command_line_are_those_there_are():
     assert set(options.ALGORITHMS) == {"random", *LEARNERS}
 
 
-@pytest.mark.parametrize("command", [main, serve.main, rollout.main, train.main])
+@pytest.mark.parametrize("command", [main, serve.main, rollout.main, train.main, plot.main])
 def test_help_shows_examples_and_exits_with_0(command, capsys):
     with pytest.raises(SystemExit) as ended:
         command(["--help"])
@@ -167,8 +167,8 @@ def test_help_shows_examples_and_exits_with_0(command, capsys):
     assert "examples:\n  plugrl-gym" in capsys.readouterr().out
 
 
-def test_the_main_command_passes_on_to_the_three(capsys):
-    for name in ("serve", "rollout", "train"):
+def test_the_main_command_passes_on_to_the_others(capsys):
+    for name in ("serve", "rollout", "train", "plot"):
         with pytest.raises(SystemExit) as ended:
             main([name, "--help"])
         assert ended.value.code == 0
@@ -187,6 +187,10 @@ def test_version(capsys):
         (["--algo", "random", "-P", "a=1"], "-P is for an algorithm that learns"),
         (["--algo", "random", "--preset", "CartPole-v1"], "--preset is for"),
         (["--algo", "random", "--normalize"], "--normalize is for an algorithm that learns"),
+        (["--algo", "random", "--num-envs", "3"], "--num-envs is for an algorithm that learns"),
+        (["--algo", "random", "--eval-episodes", "3"], "--eval-episodes is for an algorithm"),
+        (["--no-learn", "--load", "m.zip", "--num-envs", "3"], "--num-envs is for learning"),
+        (["--no-learn", "--load", "m.zip", "--eval-episodes", "3"], "--eval-episodes is for"),
         (["--algo", "random", "--no-normalize"], "--normalize is for an algorithm that learns"),
         (["--env-id", "CartPole-v1", "--action-space", "Discrete(2)"], "not both"),
         (["--action-space", "Discrete(2)"], "give both"),
@@ -203,7 +207,7 @@ def test_version(capsys):
     ],
 )
 def test_serve_refuses_options_that_cannot_be(arguments, named, capsys):
-    assert serve.main(["--port", "0", *arguments]) == 2
+    assert serve.main(["--port", "0", "--quiet", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("plugrl-gym serve: ")
     assert named in line

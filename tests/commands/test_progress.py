@@ -1,158 +1,72 @@
-"""The live line, and where words go."""
+"""How far a server is, and what is left of its run."""
 
 from __future__ import annotations
 
-import io
 import json
-import logging
-import sys
-import time
 from dataclasses import replace
 
 import pytest
 
-from plugrl_gym.client import ClientStatistics
-from plugrl_gym.commands.output import Output, json_line
-from plugrl_gym.commands.progress import ClientProgress, Reading, Reporter, server_reading
+from plugrl_gym.commands.progress import ServerProgress
 from plugrl_gym.commands.result import first_reaching, make_result, sentence, write_result
 from plugrl_gym.server import RunStatistics
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def snapshot(**changes):
     return replace(RunStatistics().snapshot(), **changes)
 
 
+def reading(run, total=None, activity="", evaluation=None):
+    return ServerProgress(total).read(run, activity, evaluation)
+
+
 def test_a_server_shows_nothing_before_the_first_client():
-    assert server_reading(snapshot(), 100, False) is None
+    assert reading(snapshot(), 100) is None
 
 
-def test_a_servers_reading():
-    run = snapshot(
-        clients_seen=1, clients=1, env_steps=1200, steps_per_second=345.6, returns=(1.0, 2.0)
-    )
-    expected = "1,200 of 10,000 steps, 346 steps/s, mean return 1.5"
-    assert str(server_reading(run, 10_000, False)) == expected
-    assert str(server_reading(run, 10_000, True)) == f"{expected}, learning"
-    assert str(server_reading(run, None, False)).startswith("1,200 steps, ")
+def test_a_servers_reading(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    progress = ServerProgress(10_000)
+    run = snapshot(clients_seen=2, clients=2, env_steps=1000, returns=(1.0, 2.0), episodes=2)
+    progress.read(run, "")
+    now[0] += 2.0
+    expected = "1,200 of 10,000 steps, 100 steps/s, mean return 1.5, 2 clients"
+    later = replace(run, env_steps=1200)
+    assert str(progress.read(later, "")) == expected
+    assert str(progress.read(later, "learning")) == f"{expected}, learning"
+    assert str(reading(run)).startswith("1,000 steps, ")
+
+
+def test_a_server_tells_how_fast_it_answers():
+    run = snapshot(clients_seen=1, clients=1, latency={"answer": {"p50": 0.0015}})
+    assert reading(run).text == "p50 1.5 ms, 1 client"
 
 
 def test_a_servers_reading_tells_the_last_evaluation():
-    run = snapshot(clients_seen=1, clients=1, steps_per_second=5.0)
-    reading = server_reading(run, None, True, "9.0 ± 1.0 over 2 episodes at step 8")
-    assert reading.text == "5 steps/s, evaluation 9.0 ± 1.0 over 2 episodes at step 8, learning"
+    run = snapshot(clients_seen=1, clients=1)
+    said = reading(run, None, "learning", "9.0 ± 1.0 over 2 episodes at step 8").text
+    assert said == "1 client, evaluation 9.0 ± 1.0 over 2 episodes at step 8, learning"
 
 
-def test_a_server_tells_that_its_clients_are_gone():
-    assert server_reading(snapshot(clients_seen=2), None, False).text == "0 steps/s, no client"
+def test_a_server_tells_that_it_evaluates():
+    progress = ServerProgress(None)
+    run = snapshot(clients_seen=1, clients=1, evaluation_steps=5)
+    assert progress.read(run, "").activity == "evaluating"
+    assert progress.read(run, "").activity == ""
 
 
-def test_a_client_tells_what_it_waits_for(monkeypatch):
-    progress = ClientProgress(ClientStatistics(), None)
-    assert progress.read() is None
-    progress.on_wait(12.3, "the server")
-    assert str(progress.read()) == "0 steps, waiting for the server, 12 s"
-    later = time.monotonic() + 3
-    monkeypatch.setattr("time.monotonic", lambda: later)
-    assert progress.read() is None  # the wait is over: no further notice came
-
-
-def test_a_clients_reading_counts_its_rate_from_the_first_step(monkeypatch):
+def test_a_server_tells_that_its_clients_are_gone(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    stats = ClientStatistics()
-    progress = ClientProgress(stats, 1000)
-    now[0], stats.book.env_steps = 200.0, 8
-    progress.read()
-    now[0], stats.book.env_steps = 202.0, 108
-    stats.returns.append(9.0)
-    assert str(progress.read()) == "108 of 1,000 steps, 50 steps/s, mean return 9.0"
-
-
-def test_a_terminal_gets_one_live_line_and_lines_above_it(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    output = Output("prog", quiet=False, json=False)
-    reading = Reading(5, 10, "9 steps/s")
-    with Reporter(lambda: reading, output) as reporter:
-        reporter._show()
-        output.say("a line")
-    drawn = terminal.getvalue()
-    assert "50%" in drawn
-    assert "5 of 10 steps" in drawn
-    assert "9 steps/s" in drawn
-    assert "\ra line\n" in drawn.replace(" ", "").replace("aline", "a line")
-
-
-def test_a_pipe_gets_a_line_only_for_news(monkeypatch):
-    pipe = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", pipe)
-    output = Output("prog", quiet=False, json=False)
-    reporter = Reporter(lambda: Reading(5, None, "9 steps/s"), output, interval=0.0)
-    reporter._show()
-    reporter._show()
-    (line,) = pipe.getvalue().splitlines()
-    assert line.endswith("5 steps, 9 steps/s")
-
-
-def test_a_pipe_gets_a_line_for_a_pause_at_once_and_for_the_rest_now_and_then(monkeypatch):
-    pipe, now = io.StringIO(), [0.0]
-    monkeypatch.setattr(sys, "stderr", pipe)
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    readings = iter(
-        [
-            Reading(1, None, "moving"),
-            Reading(2, None, "waiting, 5 s", paused=True),
-            Reading(2, None, "waiting, 6 s", paused=True),
-            Reading(2, None, "waiting, 10 s", paused=True),
-            Reading(3, None, "moving again"),
-        ]
-    )
-    reporter = Reporter(lambda: next(readings), Output("prog", False, False), interval=5.0)
-    for now[0] in (1.0, 2.0, 3.0, 7.0, 8.0):
-        reporter._show()
-    assert [line.split(" ", 1)[1] for line in pipe.getvalue().splitlines()] == [
-        "2 steps, waiting, 5 s",
-        "2 steps, waiting, 10 s",
-    ]
-
-
-@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_quiet_shows_nothing(stream, monkeypatch):
-    silent = stream()
-    monkeypatch.setattr(sys, "stderr", silent)
-    output = Output("prog", quiet=True, json=False)
-    with Reporter(lambda: Reading(5, None, "9 steps/s"), output, interval=0.01):
-        output.say("nothing")
-    assert silent.getvalue() == ""
-
-
-def test_a_quiet_command_still_warns(monkeypatch):
-    pipe = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", pipe)
-    log = logging.getLogger("plugrl_gym.server")
-    with Output("prog", quiet=True, json=False).opened():
-        log.info("nothing")
-        log.warning("dropped feedback of env %d", 3)
-    log.warning("nothing")
-    assert pipe.getvalue()[9:] == "warning: dropped feedback of env 3\n"
-
-
-def test_the_log_does_not_repeat_what_the_command_says(monkeypatch):
-    pipe = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", pipe)
-    with Output("prog", quiet=False, json=False).opened():
-        logging.getLogger("plugrl_gym.server").info("listening on %s", "ws://127.0.0.1:8000")
-    assert pipe.getvalue() == ""
-
-
-def test_json_has_no_nan():
-    with pytest.raises(ValueError):
-        json_line({"mean_return": float("nan")})
+    progress = ServerProgress(None)
+    progress.read(snapshot(clients_seen=2, clients=1), "")
+    progress.read(snapshot(clients_seen=2), "")
+    now[0] += 7.0
+    alone = progress.read(snapshot(clients_seen=2), "")
+    assert alone.pause == "no client, 7 s"
+    assert alone.text == "0 steps/s, no client, 7 s"
+    assert progress.read(snapshot(clients_seen=2), "saving").text == "0 steps/s, saving"
 
 
 def test_a_result_without_an_episode(tmp_path):

@@ -162,7 +162,7 @@ def test_train_leaves_a_class_that_is_none_of_ours_to_the_run(tmp_path, monkeypa
     text = json.dumps({"format": 1, "total_timesteps": 100, **config})
     (tmp_path / "config.json").write_text(text)
     started = []
-    monkeypatch.setattr(train, "Child", lambda module, given, *_: started.append(given))
+    monkeypatch.setattr(train, "ReportingChild", lambda module, given, *_: started.append(given))
     options = train._parser().parse_args(["--resume", str(tmp_path)])
     with Output("train", quiet=True, json=False).opened() as output:
         train._Training(options, output)._serve(tmp_path / "url")

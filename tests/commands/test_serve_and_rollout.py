@@ -11,16 +11,32 @@ import pytest
 from stable_baselines3 import PPO
 
 import plugrl_gym.rollout
-from tests.support.commands import ROOT, command, rollout, run, serve
+from tests.support.commands import ROOT, Finished, command, rollout, run, serve
+
+
+def check_latency(ran: Finished, served: Finished) -> None:
+    """Both results, and the client's table, have the times of each stage."""
+    client, server = ran.result["latency"], served.result["latency"]
+    assert set(client) >= {"env", "encode", "exchange", "decode"}
+    assert list(server) == ["decode", "queue", "forward", "encode", "answer", "client"]
+    for values in (*client.values(), *server.values()):
+        assert 0 < values["p50"] <= values["p95"] <= values["p99"] < 60
+        assert values["count"] >= 1
+    table = ran.stderr[ran.stderr.index("latency, ms") :].splitlines()
+    assert [line.split()[0] for line in table[1 : len(client) + 1]] == list(client)
+    assert table[1].split()[-1] == f"{client['env']['count']:,}"
 
 
 def test_both_end_when_the_run_does():
     with (
         serve("--algo", "random", "--horizon", 3, "--total-timesteps", 400, "--json") as server,
-        rollout("CartPole-v1", "--url", server.url(), "--num-envs", 2, "--json") as client,
+        rollout(
+            "CartPole-v1", "--url", server.url(), "--num-envs", 2, "--json", "--stats"
+        ) as client,
     ):
         ran, served = client.finish(), server.finish()
     assert (ran.code, served.code) == (0, 0)
+    check_latency(ran, served)
     assert ran.result["finished"]
     assert served.result["finished"]
     assert served.result["env_id"] == "CartPole-v1"
@@ -54,7 +70,8 @@ def free_port():
 
 def test_the_readme_trains_and_both_sides_exit_with_0(tmp_path):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    snippet, _ = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    snippets = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (snippet,) = [snippet for snippet in snippets if "in envs.rollout(" in snippet]
     options = ("--algo", "ppo", "--total-timesteps", 600, "--json", "--run-dir", tmp_path)
     assert f"python -m plugrl_gym.serve {options[0]} {options[1]} {options[2]}" in readme
     with serve(*options) as server:
@@ -74,7 +91,8 @@ def test_the_readme_trains_and_both_sides_exit_with_0(tmp_path):
 
 def test_the_learner_that_the_readme_makes_in_python_is_served(tmp_path):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    _, snippet = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    snippets = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (snippet,) = [snippet for snippet in snippets if "agent = SB3Agent(" in snippet]
     port = free_port()
     for before, after in (
         ("port=8000", f"port={port}"),

@@ -88,8 +88,16 @@ def test_train_leaves_model_progress_and_result(tmp_path):
     model = PPO.load(run_dir / "model.zip")
     assert (model.num_timesteps, model.n_steps, model.n_envs) == (512, 64, 4)
     with (run_dir / "progress.csv").open(newline="") as file:
-        assert [int(line["time/total_timesteps"]) for line in csv.DictReader(file)] == [256, 512]
+        log = list(csv.DictReader(file))
+    assert [int(line["time/total_timesteps"]) for line in log] == [256, 512]
+    assert [(line["time/clients"], line["time/envs"]) for line in log] == [("1", "4")] * 2
+    assert float(log[0]["latency/forward_p50"]) <= float(log[0]["latency/forward_p95"]) < 10
+    assert log[0]["latency/learn_p50"] == ""  # the first line is written before the first update
+    assert 0 < float(log[1]["latency/learn_p50"]) <= result["latency"]["learn"]["p99"]
+    assert result["latency"]["learn"]["count"] == 2
     assert str(run_dir / "model.zip") in finished.stderr
+    assert str(run_dir / "learning_curve.png") in finished.stderr
+    assert (run_dir / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     assert "Goal reached: the mean return of the last 100 episodes was at least 10 after" in (
         finished.stderr
     )
@@ -140,10 +148,12 @@ def test_ctrl_c_saves_and_ends_both_sides(tmp_path):
             finished = training.finish()
             assert children.end_within(0)
     assert finished.code == 130
-    assert finished.stderr.splitlines()[-2:] == [
+    assert finished.stderr.splitlines()[-3:] == [
         f"What was learned so far: {tmp_path / 'model.zip'}",
+        f"Go on with:  python -m plugrl_gym.train --resume {tmp_path}",
         "plugrl-gym train: interrupted",
     ]
+    assert finished.stderr.count("interrupted") == 1
     assert "Traceback" not in finished.stderr
     assert PPO.load(tmp_path / "model.zip")
 

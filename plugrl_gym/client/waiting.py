@@ -1,0 +1,51 @@
+"""What a client waits for just now."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["Waiting", "log_wait"]
+
+_log = logging.getLogger("plugrl_gym.client")
+_FIRST_NOTICE: Final = 5.0
+# While a wait goes on it is told once a second.
+_STALE_SECONDS: Final = 2.0
+
+
+def log_wait(seconds: float, what: str) -> None:
+    """The default notice of a wait: a log line at 5 s, then every 30 s."""
+    if int(seconds) == int(_FIRST_NOTICE) or int(seconds) % 30 == 0:
+        _log.warning("waiting for %s, %.0f s", what, seconds)
+
+
+class Waiting:
+    """Remembers the wait of now, and tells of a long one.
+
+    Args:
+        on_wait: Called once a second, from the fifth second on, with the seconds waited and what
+            for.
+
+    Attributes:
+        silent: Leave ``on_wait`` out, for a live line shows the wait.
+    """
+
+    def __init__(self, on_wait: Callable[[float, str], None] = log_wait) -> None:
+        self.silent = False
+        self._on_wait = on_wait
+        self._notice: tuple[float, float, str] | None = None
+
+    def __call__(self, seconds: float, what: str) -> None:
+        """The client waits for ``what``, ``seconds`` so far; called once a second."""
+        self._notice = (time.monotonic(), seconds, what)
+        if seconds >= _FIRST_NOTICE and not self.silent:
+            self._on_wait(seconds, what)
+
+    def words(self) -> str:
+        """``waiting for the server, 12 s``; empty while nothing is waited for."""
+        notice = self._notice
+        if notice is None or time.monotonic() - notice[0] > _STALE_SECONDS:
+            return ""
+        return f"waiting for {notice[2]}, {notice[1]:.0f} s"
