@@ -1,0 +1,1 @@
+"""The notebooks: ``python -m tests.notebooks`` runs them all; the tests, with tiny budgets."""
