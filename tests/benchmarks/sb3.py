@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from tests.benchmarks.cases import Case
 
-__all__ = ["Learned", "digest", "evaluate", "find_class", "learn"]
+__all__ = ["Learned", "digest", "evaluate", "find_class", "learn", "learn_over"]
 
 #: Episodes of an evaluation, each in an env of its own, and the seed of the first.
 _EPISODES: Final = 20
@@ -56,9 +56,7 @@ def find_class(algo: str) -> type[Any]:
 def learn(case: Case, seed: int, total_timesteps: int) -> Learned:
     """Train as somebody would who has never heard of this project."""
     envs = make_vec_env(case.env_id, n_envs=case.num_envs, seed=seed)
-    arguments = _arguments(case.settings, envs)
-    model = find_class(case.algo)("MlpPolicy", envs, seed=seed, device="cpu", **arguments)
-    model.set_logger(Logger(None, []))  # SB3's own makes a directory that nobody reads
+    model = _make(envs, case, seed)
     began = time.monotonic()
     model.learn(total_timesteps)
     seconds = time.monotonic() - began
@@ -67,6 +65,21 @@ def learn(case: Case, seed: int, total_timesteps: int) -> Learned:
     last = [episode["r"] for episode in model.ep_info_buffer]
     mean = float(np.mean(last)) if last else None
     return Learned(model, model.num_timesteps, episodes, mean, seconds)
+
+
+def learn_over(envs: VecEnv, case: Case, seed: int, total_timesteps: int) -> BaseAlgorithm:
+    """Likewise, over envs of any other make; returns the model."""
+    model = _make(envs, case, seed)
+    return model.learn(total_timesteps)
+
+
+def _make(envs: VecEnv, case: Case, seed: int) -> BaseAlgorithm:
+    arguments = _arguments(case.settings, envs)
+    model: BaseAlgorithm = find_class(case.algo)(
+        "MlpPolicy", envs, seed=seed, device="cpu", **arguments
+    )
+    model.set_logger(Logger(None, []))  # SB3's own makes a directory that nobody reads
+    return model
 
 
 def _arguments(settings: Mapping[str, Any], envs: VecEnv) -> dict[str, Any]:

@@ -13,7 +13,16 @@ import pytest
 from tests.benchmarks.shows import RESULTS, Record, Show, Task, main, replace_section, table
 from tests.benchmarks.wall_time import WallTime
 
-SHOWS = ("learning", "resuming", "goals", "conformance", "refusals", "wall-time")
+SHOWS = (
+    "learning",
+    "resuming",
+    "goals",
+    "conformance",
+    "refusals",
+    "takeover",
+    "trainers",
+    "wall-time",
+)
 
 
 class Doubling(Show):
