@@ -7,7 +7,11 @@
 #   make chaos       kill, stop and cut a training run for MINUTES=10, and account for every step
 #   make fuzz        FRAMES=1000000 broken frames, some to a live server beside a good client
 #   make soak        MINUTES=30 of 32 clients that join and leave; memory and open files
+#   make notebooks   run the notebooks in full, and write their outputs in place
+#   make docs        the reference of the public modules, as HTML in build/docs
 #
+# Where Chromium or Chrome is found, the tests look at the server's page in it, one at a time;
+# BROWSER_ARGS=--required fails where none is.
 # PIP_ARGS reaches pip, for example to name PyTorch's own index of builds without CUDA.
 
 VENV ?= .venv
@@ -23,18 +27,20 @@ else
   BIN := $(VENV)/bin
 endif
 
-INSTALL = $(BIN)/python -m pip install --quiet -c constraints.txt $(PIP_ARGS)
+INSTALL = $(BIN)/python .ci/install.py -c constraints.txt $(PIP_ARGS)
 
-.PHONY: demo test test-full check chaos fuzz soak clean
+.PHONY: demo test test-full check chaos fuzz soak notebooks docs clean
 
-demo: $(VENV)/installed-sb3
+demo: $(VENV)/installed-demo
 	$(BIN)/python -m plugrl_gym.train CartPole-v1 --algo ppo --seed 0 --goal 475
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m tests.support.browser $(BROWSER_ARGS)
 
 test-full: $(VENV)/installed-full
-	$(BIN)/python -m pytest -m "" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not browser" $(PYTEST_ARGS)
+	$(BIN)/python -m tests.support.browser $(BROWSER_ARGS)
 
 check: $(VENV)/installed-dev
 	$(BIN)/python -m ruff format --check
@@ -50,6 +56,12 @@ fuzz: $(VENV)/installed-dev
 soak: $(VENV)/installed-dev
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30)
 
+notebooks: $(VENV)/installed-dev
+	$(BIN)/python -m tests.notebooks
+
+docs: $(VENV)/installed-docs
+	$(BIN)/python -W error .ci/docs.py --out build/docs
+
 clean:
 	rm -rf $(VENV)
 
@@ -59,8 +71,12 @@ $(VENV)/made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/installed-sb3: $(VENV)/made pyproject.toml constraints.txt
-	$(INSTALL) -e ".[sb3]"
+$(VENV)/installed-demo: $(VENV)/made pyproject.toml constraints.txt
+	$(INSTALL) -e ".[sb3,plot]"
+	@touch $@
+
+$(VENV)/installed-docs: $(VENV)/made pyproject.toml constraints.txt
+	$(INSTALL) -e ".[docs]"
 	@touch $@
 
 $(VENV)/installed-full: $(VENV)/installed-dev
@@ -69,4 +85,4 @@ $(VENV)/installed-full: $(VENV)/installed-dev
 
 $(VENV)/installed-dev: $(VENV)/made pyproject.toml constraints.txt
 	$(INSTALL) -e ".[dev]"
-	@touch $@ $(VENV)/installed-sb3
+	@touch $@ $(VENV)/installed-demo $(VENV)/installed-docs

@@ -20,18 +20,24 @@ PACKAGE = ROOT / "plugrl_gym"
 RULES: dict[str, set[str]] = {
     "errors": set(),
     "ledger": set(),
+    "latency": set(),
+    "display": {"display"},
     "protocol": {"protocol", "errors"},
     "spaces": {"spaces", "protocol", "errors"},
-    "client": {"client", "spaces", "protocol", "ledger", "errors"},
-    "server": {"server", "spaces", "protocol", "ledger", "errors"},
+    "client": {"client", "spaces", "protocol", "ledger", "latency", "display", "errors"},
+    "server": {"server", "spaces", "protocol", "ledger", "latency", "errors"},
     "agents": {"agents", "server", "spaces", "protocol", "errors"},
+    "broker": {"broker", "agents", "server", "spaces", "protocol", "errors"},
     "conformance": {"conformance", "protocol", "errors"},
-    "commands": {"commands", "client", "server", "agents", "conformance", "errors"},
-    "serve": {"commands", "server", "errors"},
-    "rollout": {"commands", "client", "errors"},
-    "train": {"commands", "agents", "errors"},
+    "plotting": {"plotting", "errors"},
+    "commands": {"commands", "client", "server", "agents", "conformance", "display", "errors"},
+    "serve": {"commands", "server", "display", "errors"},
+    "rollout": {"commands", "client", "display", "errors"},
+    "train": {"commands", "agents", "plotting", "display", "errors"},
+    "plot": {"commands", "plotting", "errors"},
     "__main__": {"commands", "__version__"},
-    "__init__": {"client", "errors"},
+    "local": {"commands", "serve", "server", "errors"},
+    "__init__": {"broker", "client", "local", "errors"},
 }
 
 # Somebody else's package -> the rooms that must do without it; "but" names exceptions.
@@ -42,8 +48,10 @@ FORBIDDEN = {
     "client": {"asyncio", "torch", "stable_baselines3"},
     "server": {"gymnasium", "torch", "stable_baselines3"},
     "conformance": {"gymnasium", "torch", "stable_baselines3"},
+    "plotting": {*SANS_IO, "gymnasium", "torch", "stable_baselines3"},
     "commands": {"torch", "stable_baselines3"},
     "agents": {*SANS_IO, "torch", "stable_baselines3"},
+    "broker": {"torch", "stable_baselines3", "websockets"},
 }
 EXCEPTIONS = {
     "conformance/probe_env.py": {"gymnasium"},
@@ -122,10 +130,16 @@ def test_the_smallest_sb3_server_is_small_and_uses_the_public_api_only():
     assert ours <= {"plugrl_gym", "plugrl_gym.server", "plugrl_gym.agents.sb3"}
 
 
+def test_the_trainer_to_copy_uses_the_public_api_only():
+    path = ROOT / "servers" / "ppo_trainer.py"
+    ours = {name for name in imported(path) if name.startswith("plugrl_gym")}
+    assert ours == {"plugrl_gym.RemoteVectorEnv"}
+
+
 def test_an_import_of_the_package_or_its_commands_loads_no_torch():
     program = (
         "import sys, plugrl_gym, plugrl_gym.__main__\n"
-        "import plugrl_gym.serve, plugrl_gym.rollout, plugrl_gym.train\n"
+        "import plugrl_gym.serve, plugrl_gym.rollout, plugrl_gym.train, plugrl_gym.plot\n"
         "print(sorted({'torch', 'stable_baselines3', 'matplotlib', 'pygame'} & set(sys.modules)))"
     )
     ran = subprocess.run(
@@ -151,18 +165,22 @@ def test_the_public_names_are_these():
         "ConnectTimeout",
         "ConnectionFailed",
         "ConnectionLost",
+        "EnvBroker",
         "LocalProtocolError",
         "PlugRLError",
         "PlugRLVectorEnv",
         "ProtocolError",
         "RemoteProtocolError",
+        "RemoteVectorEnv",
         "ReplyTimeout",
+        "RunFailed",
         "RunFinished",
         "RunSummary",
         "ServerRefused",
         "UnsupportedSpace",
         "UsageError",
         "__version__",
+        "local_server",
     ]
     assert all(hasattr(plugrl_gym, name) for name in plugrl_gym.__all__)
 

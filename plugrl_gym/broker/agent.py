@@ -22,6 +22,7 @@ from plugrl_gym.spaces.observations import select_row
 __all__ = ["BrokerAgent", "Layouts"]
 
 _NOT_COLLECTED: Final = "not collected"
+_GIVEN_UP: Final = "given up"
 # Keys of info that have a meaning of their own here, whatever a client sends under them.
 _OURS: Final = frozenset(
     {
@@ -48,7 +49,8 @@ class BrokerAgent(Agent):
         observation_space, action_space: Of a single env; None for those of the first client that
             declares its own.
         evaluation: Whether clients with ``mode: "eval"`` are served.
-        admit: Raises :class:`Refusal` for a client that the trainer cannot use.
+        admit: Raises :class:`Refusal` for a client that the trainer cannot use; what else it raises
+            is the trainer's own failure.
 
     Attributes:
         layouts: None while the spaces are not known.
@@ -94,8 +96,7 @@ class BrokerAgent(Agent):
             )
         if not client.learning and not self._evaluation:
             raise Refusal("this trainer evaluates nobody; connect without mode eval")
-        if self._admit is not None:
-            self._admit(client)
+        self._ask_trainer(client)
         if declared is None:
             return
         try:
@@ -110,6 +111,16 @@ class BrokerAgent(Agent):
                 here, there = differing(mine, other)
                 raise Refusal(f"this trainer has {what} {here}, env has {there}")
 
+    def _ask_trainer(self, client: Client) -> None:
+        try:
+            if self._admit is not None:
+                self._admit(client)
+        except Refusal:
+            raise
+        except Exception as error:  # no client is to blame: the trainer hears of it
+            self._desk.fail(error)
+            raise
+
     def prepare(self, client: Client, infer: Infer) -> Any:
         return self._known.observation.restore(infer.observation, "infer.data")
 
@@ -119,7 +130,7 @@ class BrokerAgent(Agent):
             for each in requests
         ]
 
-    def feedback(self, client: Client, feedback: Feedback) -> None:
+    def feedback(self, client: Client, feedback: Feedback) -> Mapping[str, int] | None:
         observation = self._known.observation.restore(feedback.observation, "feedback.data.obs")
         infos = self._infos(feedback, observation)
         columns = (feedback.rewards, feedback.terminated, feedback.truncated)
@@ -129,7 +140,8 @@ class BrokerAgent(Agent):
                 zip(*(column.tolist() for column in columns), infos, strict=True)
             )
         ]
-        self._desk.tell(client, feedback.env_indices.tolist(), told)
+        missed = self._desk.tell(client, feedback.env_indices.tolist(), told)
+        return {_GIVEN_UP: missed} if missed else None
 
     def leave(self, client: Client) -> None:
         self._desk.leave(client)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -100,6 +101,7 @@ class Desk:
         self._listeners: set[Callable[[], None]] = set()
         self._slots: dict[int, _Slot] = {}
         self._of: dict[Client, dict[int, _Slot]] = {}
+        self._idle: dict[Client, float] = {}  # since when it has fed back and not asked
         self._numbers = itertools.count()
         self._free: list[int] = []
         self._queue: deque[_Slot | EnvEvent] = deque()
@@ -122,6 +124,7 @@ class Desk:
         """
         ask = _Ask(Future(), len(envs), set(range(len(envs))))
         with self._changed:
+            self._idle.pop(client, None)
             mine = self._of.setdefault(client, {})
             for row, env in enumerate(envs):
                 slot = mine.get(env)
@@ -140,17 +143,24 @@ class Desk:
         self._queue.append(EnvEvent("joined", number, client, env))
         return slot
 
-    def tell(self, client: Client, envs: Sequence[int], told: Sequence[Told]) -> None:
-        """What came of the actions of ``envs``; they ask again, or their connection ends."""
-        now = time.monotonic()
+    def tell(self, client: Client, envs: Sequence[int], told: Sequence[Told]) -> int:
+        """What came of the actions of ``envs``; they ask again, or their connection ends.
+
+        Returns:
+            How many of them had been given up, and so are told of in vain.
+        """
         with self._changed:
+            now = self._idle[client] = time.monotonic()
             mine = self._of[client]
             for env, each in zip(envs, told, strict=True):
-                mine[env].told, mine[env].told_at = each, now
+                if env in mine:
+                    mine[env].told, mine[env].told_at = each, now
+            return sum(env not in mine for env in envs)
 
     def leave(self, client: Client) -> None:
         """A connection has ended, and with it its slots; what they have told is still a row."""
         with self._changed:
+            self._idle.pop(client, None)
             self._part(self._of.pop(client, {}).values())
 
     def _part(self, slots: Iterable[_Slot]) -> None:
@@ -281,9 +291,10 @@ class Desk:
                         slot.ask.answer.set_exception(Refusal(sentence))
 
     def give_up(self, slots: Iterable[int], seconds: float) -> list[int]:
-        """Let go of envs that have fed back and have not asked again for so many seconds.
+        """Let go of envs whose client has fed back and has not asked again for so many seconds.
 
-        It is as if they had left; where they ask after all, they join anew.
+        It is as if they had left; where they ask after all, they join anew. Envs of which the
+        client has told nothing are among them: it can tell no more before it has asked (SPEC 5).
 
         Returns:
             Those of ``slots`` that this concerns.
@@ -291,11 +302,14 @@ class Desk:
         since = time.monotonic() - seconds
         with self._changed:
             found = [self._slots[number] for number in slots if number in self._slots]
-            mute = [s for s in found if s.told and not s.gone and not s.ask and s.told_at <= since]
+            mute = [s for s in found if not s.gone and not s.ask and self._mute_since(s) <= since]
             for slot in mute:
                 del self._of[slot.client][slot.env]
             self._part(mute)
             return [slot.number for slot in mute]
+
+    def _mute_since(self, slot: _Slot) -> float:
+        return self._idle.get(slot.client, math.inf) if slot.told is None else slot.told_at
 
     def _find(self, number: int) -> _Slot:
         slot = self._slots.get(number)

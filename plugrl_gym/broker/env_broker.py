@@ -50,8 +50,9 @@ class EnvBroker:
         evaluation: Serve clients with ``mode: "eval"`` too: the trainer must then give them actions
             without exploration, and learn nothing from their rows (SPEC 9.3.11). They are refused
             otherwise.
-        admit: Called with each client that joins; may raise
-            :class:`~plugrl_gym.server.Refusal`.
+        admit: Called with each client that joins, in the server's thread; may raise
+            :class:`~plugrl_gym.server.Refusal`. Whatever else it raises, the
+            trainer's next call raises too.
         **options: Of :class:`~plugrl_gym.server.PlugRLServer`: ``api_key``, ``ssl_context``,
             ``max_clients``, ``feedback_timeout`` and others.
 
@@ -258,7 +259,7 @@ class EnvBroker:
         self._desk.refuse(read_slots(slots), sentence)
 
     def give_up(self, slots: Any, seconds: float) -> list[int]:
-        """Let go of envs that have fed back and have not asked again for so many seconds.
+        """Let go of envs whose client has fed back and has not asked again for so many seconds.
 
         It is as if they had left, with a row of what they fed back; their connection stays open,
         and where they ask after all, they join anew.

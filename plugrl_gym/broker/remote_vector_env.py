@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -80,8 +80,8 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         connect_timeout: Seconds to wait for ``num_envs`` envs at first, or for any after all were
             lost; None for no limit.
         refill_timeout: Seconds that a step waits for another env in the place of a lost one.
-        stall_timeout: Seconds after which an env counts as lost that has fed back and does not ask
-            for its next action; None for never. It joins again where it asks after all.
+        stall_timeout: Seconds after which envs count as lost whose client has fed back and does not
+            ask for their next actions; None for never. They join again where it asks after all.
         on_wait: Called once a second while waiting longer than 5 s, with the seconds and what for;
             logs by default.
         **options: Of :class:`~plugrl_gym.broker.EnvBroker`. ``max_envs`` is ``num_envs`` by
@@ -120,6 +120,9 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         for name in ("horizon", "evaluation"):
             if name in options:
                 raise UsageError(f"{name}: a RemoteVectorEnv has none; EnvBroker does")
+        options = {"max_envs": num_envs, **options}
+        if (most := options["max_envs"]) is not None and most < num_envs:
+            raise UsageError(f"max_envs: expected at least {num_envs}, one for each, got {most}")
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.stats = RemoteStatistics()
@@ -128,7 +131,7 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         self._refill_timeout = refill_timeout
         self._stall_timeout = stall_timeout
         self._on_wait = on_wait
-        options = {"max_envs": num_envs, "admit": _admit, **options}
+        options["admit"] = partial(_admit, options.get("admit"))
         self.broker = EnvBroker(host, port, **options)
         self._seats = Seats(num_envs)
         self._shown: Any = None  # what every env shows, n rows; None before the first reset
@@ -153,12 +156,14 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         """Of a single env, as the clients declare it; waits for them."""
         return self._known()[1]
 
-    @property
+    # Kept, so that they can be seeded, and each sample is another one.
+
+    @cached_property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
         """Of all envs together; waits for clients."""
         return batch_space(self._known()[0], self.num_envs)
 
-    @property
+    @cached_property
     def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]
         """Of all envs together; waits for clients."""
         return batch_space(self._known()[1], self.num_envs)
@@ -180,14 +185,15 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         """The first observations of all envs; waits for them.
 
         Nothing on the wire resets an env. Called later, it returns what the envs show now, and
-        their episodes go on.
+        their episodes go on: a wrapper that counts anew from here counts the rest of each. The
+        client's own counts are whole, in ``info["final_info"]["episode"]``.
 
         Args:
             seed: None, unless ``ignore_seed``.
             options: None; no option can reach the envs.
 
         Raises:
-            UsageError: A seed or options.
+            UsageError: A seed or options, or after :meth:`close`.
             ConnectTimeout: The envs did not come in time.
         """
         if seed is not None and not self._ignore_seed:
@@ -198,6 +204,7 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
             )
         if options:
             raise UsageError("reset(options=...) cannot reach envs that run elsewhere")
+        self._check_open()
         if self._record is not None:
             self._finish(self._record)
         self._begin()
@@ -214,10 +221,11 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
             ``info["disconnected"]`` bool [n] is always there.
 
         Raises:
-            UsageError: Before :meth:`reset`, or an action that the action space cannot hold;
-                no env has moved.
+            UsageError: Before :meth:`reset`, after :meth:`close`, or an action that the action
+                space cannot hold; no env has moved.
             ConnectTimeout: No env is left, and none came in time.
         """
+        self._check_open()
         if self._shown is None:
             raise UsageError("call reset() before step()")
         if self._record is not None:
@@ -270,6 +278,10 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self.close(finished=kind is None)
 
+    def _check_open(self) -> None:
+        if self.closed:
+            raise UsageError("this RemoteVectorEnv is closed: its clients are gone; make another")
+
     # -- a step ---------------------------------------------------------------------------
 
     @property
@@ -314,10 +326,11 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
                 self.broker.dismiss([slot], _PARTIAL)
         if self._stall_timeout is not None:
             owed = [slot for seat, slot in taken.items() if seat not in record.done]
-            for slot in self.broker.give_up(owed, self._stall_timeout):
+            mute = self.broker.give_up(owed, self._stall_timeout)
+            for client in dict.fromkeys(self._seats.clients[slot] for slot in mute):
                 _log.warning(
                     "%s fed back and has not asked for an action for %g s: it counts as lost",
-                    self._seats.clients[slot],
+                    client,
                     self._stall_timeout,
                 )
 
@@ -406,6 +419,8 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
             self.stats.refilled += len(seated)
 
 
-def _admit(client: Client) -> None:
+def _admit(trainer: Callable[[Client], None] | None, client: Client) -> None:
     if client.declaration is not None and client.declaration.autoreset == "next-step":
         raise Refusal(_NEXT_STEP)
+    if trainer is not None:
+        trainer(client)

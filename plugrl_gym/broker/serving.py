@@ -60,4 +60,5 @@ class Serving:
             self.server.request_stop()
         else:
             self.server.request_shutdown()
-        self._thread.join()
+        if threading.current_thread() is not self._thread:  # where garbage may be collected
+            self._thread.join()

@@ -168,8 +168,9 @@ def test_a_refused_slot_closes_its_connection_only() -> None:
 
 
 def test_an_env_that_does_not_ask_again_is_let_go_of_and_may_come_back() -> None:
-    desk, one = Desk(), client()
-    desk.ask(one, [0, 1], "before")
+    desk, one, two = Desk(), client(1), client(2)
+    desk.ask(one, [0], "before")
+    desk.ask(two, [0], "before")
     take(desk)
     answer(desk, [0, 1])
     assert desk.give_up([0, 1], 0.0) == []
@@ -184,6 +185,32 @@ def test_an_env_that_does_not_ask_again_is_let_go_of_and_may_come_back() -> None
     desk.ask(one, [0], "now")
     (row,) = take(desk)
     assert (row.slot, row.told, row.waiting) == (0, None, True)
+
+
+def test_envs_that_a_mute_client_has_told_nothing_of_are_let_go_of_too() -> None:
+    desk, one = Desk(), client()
+    desk.ask(one, [0, 1], "before")
+    take(desk)
+    answer(desk, [0, 1])
+    assert desk.tell(one, [0], [told(2.5)]) == 0
+    assert desk.give_up([1], 0.0) == [1]
+    assert desk.give_up([1], 0.0) == []
+    assert take(desk) == []
+    desk.ask(one, [0], "now")
+    (row,) = take(desk)
+    assert (row.slot, row.told and row.told.reward) == (0, 2.5)
+    answer(desk, [0])
+    assert desk.tell(one, [0, 1], [told(3.0), told(4.0)]) == 1
+
+
+def test_envs_of_a_client_that_asks_for_others_are_let_go_of_once_it_has_told_of_them() -> None:
+    desk, one = Desk(), client()
+    desk.ask(one, [0, 1, 2], "before")
+    take(desk)
+    answer(desk, [0, 1, 2])
+    desk.tell(one, [0, 1], [told(1.0), told(2.0)])
+    desk.ask(one, [0], "now")
+    assert desk.give_up([0, 1, 2], 0.0) == [1]
 
 
 def test_a_waiting_trainer_hears_of_a_failure() -> None:
@@ -208,6 +235,7 @@ class Model:
         self.open: dict[int, tuple[list[int], Future[Any]]] = {}
         self.holding: dict[int, dict[int, float]] = {}
         self.told: list[float] = []
+        self.in_vain: set[float] = set()
         self.delivered: list[float] = []
         self.waiting: dict[int, tuple[Client, int]] = {}
         self.slots: dict[int, tuple[Client, int]] = {}
@@ -219,13 +247,26 @@ class Model:
         client = self.clients.setdefault(number, Client(len(self.clients) + number, "here"))
         self.open[number] = envs, self.desk.ask(client, envs, "seen")
 
-    def tell(self, number: int) -> None:
+    def tell(self, number: int, envs: list[int]) -> None:
         if number in self.open or number not in self.holding:
             return
-        held = self.holding.pop(number)
+        held = self.holding[number]
+        rows = {env: held.pop(env) for env in envs if env in held}
+        if not rows:
+            return
         # The reward repeats the action: it is delivered to the slot that was sent it.
-        self.told.extend(held.values())
-        self.desk.tell(self.clients[number], list(held), [told(v) for v in held.values()])
+        missed = self.desk.tell(self.clients[number], list(rows), [told(v) for v in rows.values()])
+        heard = [value for value in rows.values() if value not in self.in_vain]
+        self.told.extend(heard)
+        assert missed == len(rows) - len(heard)
+
+    def give_up(self, slots: list[int]) -> None:
+        for slot in self.desk.give_up(slots, 0.0):
+            self.waiting.pop(slot, None)
+            client, env = self.slots[slot]
+            (number,) = (n for n, each in self.clients.items() if each is client)
+            if env in self.holding.get(number, {}):
+                self.in_vain.add(self.holding[number][env])
 
     def leave(self, number: int) -> None:
         client = self.clients.pop(number, None)
@@ -269,10 +310,12 @@ class Model:
         for number, (envs, future) in list(self.open.items()):
             if future.done():
                 del self.open[number]
-                self.holding[number] = dict(zip(envs, future.result(0)[0].tolist(), strict=True))
+                given = zip(envs, future.result(0)[0].tolist(), strict=True)
+                self.holding.setdefault(number, {}).update(given)
 
 
 ENVS = st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True)
+SLOTS = st.lists(st.integers(0, 12), unique=True, max_size=8)
 
 
 @given(st.data())
@@ -283,15 +326,17 @@ def test_after_any_sequence_every_row_was_delivered_once_and_to_its_slot(
     model = Model()
     for _ in range(data.draw(st.integers(1, 40))):
         number = data.draw(st.integers(0, 2))
-        match data.draw(st.integers(0, 5)):
+        match data.draw(st.integers(0, 6)):
             case 0 | 1:
                 model.ask(number, data.draw(ENVS))
             case 2:
-                model.tell(number)
+                model.tell(number, data.draw(ENVS))
             case 3:
                 model.take()
             case 4:
-                model.answer(data.draw(st.lists(st.integers(0, 12), unique=True, max_size=8)))
+                model.answer(data.draw(SLOTS))
+            case 5:
+                model.give_up(data.draw(SLOTS))
             case _ if data.draw(st.booleans()):
                 model.leave(number)
     assert model.desk.uncollected() == len(model.told) - len(model.delivered)

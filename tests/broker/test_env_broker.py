@@ -34,6 +34,7 @@ from tests.support.trainers import Rolling, make_envs, rolling, training
 
 ACTION = spaces.Box(-1.0, 1.0, (3,), np.float32)
 DECLARED = declare(ACTION)
+SPACES: dict[str, Any] = {"observation_space": BOX, "action_space": ACTION}
 
 
 @pytest.fixture
@@ -501,6 +502,23 @@ def test_broker_that_nobody_holds_any_more_closes(broker: EnvBroker) -> None:
         pass
 
 
+def test_broker_that_its_own_thread_is_the_last_to_hold_closes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Garbage of a cycle is collected in whichever thread happens to allocate."""
+    raised: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", raised.append)
+    held: list[EnvBroker] = []
+    held.append(EnvBroker(**SPACES, admit=lambda client: held.clear()))
+    thread, url = held[0]._serving._thread, held[0].url
+    with raw_client(url) as client:
+        client.ask(0)
+        assert client.closed() == (1001, "Server shutdown")
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert raised == []
+
+
 def test_failure_of_the_server_is_raised_in_the_trainer(broker: EnvBroker) -> None:
     def explode(*arguments: Any) -> None:
         raise ZeroDivisionError("in the server's thread")
@@ -514,6 +532,17 @@ def test_failure_of_the_server_is_raised_in_the_trainer(broker: EnvBroker) -> No
         assert client.closed() == (1011, "Internal server error.")
         with pytest.raises(ZeroDivisionError, match="in the server's thread"):
             collect_until_it_fails(broker)
+
+
+def test_failure_of_the_trainer_s_own_callback_is_raised_in_the_trainer() -> None:
+    def admit(client: Client) -> None:
+        raise ZeroDivisionError("in admit")
+
+    with EnvBroker(**SPACES, admit=admit) as broker, raw_client(broker.url) as client:
+        client.ask(0)
+        assert client.closed() == (1011, "Internal server error.")
+        with pytest.raises(ZeroDivisionError, match="in admit"):
+            broker.collect_async(1, DEADLINE)
 
 
 def collect_until_it_fails(broker: EnvBroker) -> None:
@@ -600,6 +629,33 @@ def test_infer_of_an_env_that_holds_an_action_begins_anew(broker: EnvBroker) -> 
         client.say(infer_of(0))
         batch = collect(broker)
         assert (batch.slots.tolist(), batch.first.tolist()) == ([0], [True])
+
+
+def test_what_is_told_of_an_env_that_was_given_up_is_discarded_and_counted() -> None:
+    with EnvBroker(**SPACES) as broker, raw_client(broker.url) as client:
+        client.ask(0, 1)
+        act(broker, collect(broker, 2).slots)
+        client.answer()
+        client.feed_back(0)
+        client.ask(0)
+        act(broker, collect(broker).slots)
+        client.answer()
+        assert broker.give_up([1], 0.0) == []  # it is not its client's turn to ask
+        client.feed_back(0)
+        ends = time.monotonic() + DEADLINE
+        while broker.give_up([1], 0.0) != [1]:
+            assert time.monotonic() < ends
+            threading.Event().wait(0.005)
+        assert collect(broker).left == (1,)
+        client.ask(0)
+        act(broker, collect(broker).slots)
+        client.answer()
+        client.feed_back(0, 1)
+        client.ask(0)
+        assert collect(broker).slots.tolist() == [0]
+    snapshot = broker.statistics.snapshot()
+    assert snapshot.books.rows_discarded == {"given up": 1}
+    assert snapshot.book_errors == ()
 
 
 def test_slow_client_holds_no_other_up(broker: EnvBroker) -> None:

@@ -27,6 +27,7 @@ from plugrl_gym import (
     UsageError,
 )
 from plugrl_gym.protocol import SpaceDeclaration
+from plugrl_gym.server import Client, Refusal
 from plugrl_gym.spaces import describe_space
 from tests.support.commands import command
 from tests.support.proxy import Cut, proxy
@@ -138,6 +139,26 @@ def test_spaces_are_those_that_the_clients_declare() -> None:
         envs.close()
 
 
+def test_spaces_are_sampled_and_seeded_as_those_of_any_vector_env() -> None:
+    local = make_envs("CartPole-v1", 3)
+    single = {
+        "observation_space": local.single_observation_space,
+        "action_space": local.single_action_space,
+    }
+    with remote(3, **single) as envs:
+        for mine, other in (
+            (envs.action_space, local.action_space),
+            (envs.observation_space, local.observation_space),
+        ):
+            mine.seed(5)
+            other.seed(5)
+        actions = [envs.action_space.sample().tolist() for _ in range(5)]
+        assert actions == [local.action_space.sample().tolist() for _ in range(5)]
+        assert len(set(map(tuple, actions))) > 1
+        assert np.array_equal(envs.observation_space.sample(), local.observation_space.sample())
+    local.close()
+
+
 def test_several_clients_make_up_the_envs_and_may_reset_as_disabled_envs_do() -> None:
     with (
         remote(5) as envs,
@@ -240,6 +261,7 @@ def test_what_was_handed_out_is_the_caller_s(two: Any) -> None:
         ({"num_envs": 0}, "num_envs: expected at least 1"),
         ({"num_envs": 1, "horizon": 4}, "horizon: a RemoteVectorEnv has none"),
         ({"num_envs": 1, "evaluation": True}, "evaluation: a RemoteVectorEnv has none"),
+        ({"num_envs": 3, "max_envs": 2}, "max_envs: expected at least 3, one for each, got 2"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any], words: str) -> None:
@@ -484,6 +506,23 @@ def test_client_that_declares_next_step_resets_is_refused_with_the_cure() -> Non
         client.close()
 
 
+def test_trainer_may_turn_others_away_besides() -> None:
+    def admit(client: Client) -> None:
+        raise Refusal("not today")
+
+    with remote(1, admit=admit) as envs:
+        for autoreset, words in (
+            ("next-step", "make them with autoreset same-step"),
+            ("same-step", "not today"),
+        ):
+            declared = {**as_dict(declare(ACTION)), "autoreset": autoreset}
+            with raw_client(envs.url) as client:
+                client.ask(0, spaces=SpaceDeclaration(**declared))
+                code, reason = client.closed()
+                assert code == 1008
+                assert words in reason
+
+
 def test_undeclared_client_that_asks_for_some_envs_first_is_told_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -526,6 +565,32 @@ def test_client_that_stops_asking_counts_as_lost_and_may_come_back(
     assert info["disconnected"].tolist() == [False, True]
 
 
+def test_client_that_has_fed_back_some_of_its_envs_and_does_not_ask_is_lost_with_all_of_them(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could tell of the others only after it has asked (SPEC 5): no step would end."""
+    monkeypatch.setattr("plugrl_gym.broker.waiting._SLICE", 0.02)
+    with (
+        remote(3, stall_timeout=0.1, **SPACES) as envs,
+        raw_client(envs.url) as mute,
+        raw_client(envs.url) as well,
+    ):
+        Env(mute, 0, 1).ask(1.0)
+        assert envs.broker._desk.wait(2, DEADLINE)
+        Env(well, 0).ask(2.0)
+        envs.reset()
+        with stepping(envs, [0, 1, 2]) as result:
+            mute.answer()
+            mute.feed_back(0, rewards=[5.0], observation=states(1, 2.5))
+            Env(well, 0).obey(3.0)
+            observation, reward, _, truncated, info = result()
+    assert caplog.text.count("has not asked for an action for 0.1 s") == 1
+    assert observation[:, 0].tolist() == [2.5, 1.0, 3.0]
+    assert reward.tolist() == [5.0, 0.0, 1.0]
+    assert truncated.tolist() == [True, True, False]
+    assert info["disconnected"].tolist() == [False, True, False]
+
+
 # -- a trainer goes on ------------------------------------------------------------------------
 
 
@@ -565,6 +630,9 @@ def test_close_says_whether_the_run_is_over(finished: bool) -> None:
             assert closed.result(DEADLINE) == (1001, reason)
     assert envs.closed
     envs.close()
+    for call in (envs.reset, lambda: envs.step(np.array([0]))):
+        with pytest.raises(UsageError, match="this RemoteVectorEnv is closed"):
+            call()
 
 
 def test_trainer_that_ends_without_a_word_shuts_down() -> None:
