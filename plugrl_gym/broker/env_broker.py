@@ -51,8 +51,8 @@ class EnvBroker:
             without exploration, and learn nothing from their rows (SPEC 9.3.11). They are refused
             otherwise.
         admit: Called with each client that joins, in the server's thread; may raise
-            :class:`~plugrl_gym.server.Refusal`. Whatever else it raises, the
-            trainer's next call raises too.
+            :class:`~plugrl_gym.server.Refusal`. Whatever else it raises, the trainer's next call
+            raises too.
         **options: Of :class:`~plugrl_gym.server.PlugRLServer`: ``api_key``, ``ssl_context``,
             ``max_clients``, ``feedback_timeout`` and others.
 

@@ -19,8 +19,9 @@ from plugrl_gym.broker.batch import Batch
 from plugrl_gym.broker.env_broker import EnvBroker
 from plugrl_gym.broker.record import StepRecord
 from plugrl_gym.broker.seats import Seats
-from plugrl_gym.broker.waiting import Wait, log_wait
+from plugrl_gym.broker.waiting import Wait
 from plugrl_gym.errors import ConnectTimeout, UsageError
+from plugrl_gym.notices import log_wait
 from plugrl_gym.server import Client, Refusal
 
 if TYPE_CHECKING:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Wait", "log_wait"]
+from plugrl_gym.notices import FIRST_NOTICE
 
-_log = logging.getLogger("plugrl_gym.broker")
-_FIRST_NOTICE: Final = 5.0
+__all__ = ["Wait"]
+
 _SLICE: Final = 1.0
-
-
-def log_wait(seconds: float, what: str) -> None:
-    """The default notice of a wait: a log line at 5 s, then every 30 s."""
-    if int(seconds) == int(_FIRST_NOTICE) or int(seconds) % 30 == 0:
-        _log.warning("waiting for %s, %.0f s", what, seconds)
 
 
 class Wait:
@@ -47,5 +40,5 @@ class Wait:
     def notice(self, what: str) -> None:
         """A slice has passed in vain."""
         waited = time.monotonic() - self._began
-        if waited >= _FIRST_NOTICE:
+        if waited >= FIRST_NOTICE:
             self._on_wait(waited, what)

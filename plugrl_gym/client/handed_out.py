@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
 from plugrl_gym.errors import UsageError
-from plugrl_gym.protocol import Observation
+from plugrl_gym.protocol import EXECUTED_ACTIONS, Observation
 
 __all__ = [
     "as_numpy",
@@ -22,6 +23,7 @@ __all__ = [
     "merge_info",
     "numbers",
     "read_actions",
+    "read_override",
     "read_reset_mask",
     "replace_rows",
     "rows_of",
@@ -155,6 +157,40 @@ def read_actions(actions: Any, planned: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if executed.dtype.kind == "f" and not np.isfinite(executed).all():
         raise UsageError("step(actions): an action is NaN or infinite")
     return executed
+
+
+def read_override(
+    actions: Any,
+    planned: npt.NDArray[Any],
+    running: npt.NDArray[np.bool_],
+    features: Sequence[str],
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """What to run, and in which rows it differs from what the server chose.
+
+    Args:
+        actions: The caller's, as for :func:`read_actions`; None for the server's.
+        planned: [n, *da], the server's.
+        running: bool [n], the rows in which there is one of the server's.
+        features: What the server offers.
+
+    Returns:
+        [n, *da], and bool [n].
+
+    Raises:
+        UsageError: As :func:`read_actions`; or the server could not be told of a difference.
+    """
+    if actions is None:
+        return planned, np.zeros(len(planned), dtype=np.bool_)
+    executed = read_actions(actions, planned)
+    different = (executed != planned).reshape(len(planned), -1).any(axis=1)
+    overridden: npt.NDArray[np.bool_] = different & running
+    if overridden.any() and EXECUTED_ACTIONS not in features:
+        raise UsageError(
+            f"step(actions): the action of env {int(np.flatnonzero(overridden)[0])} was "
+            "replaced, but this server does not offer gym-executed-actions, so it would "
+            "learn from an action that was not run"
+        )
+    return executed, overridden
 
 
 def read_reset_mask(

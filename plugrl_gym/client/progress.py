@@ -102,4 +102,5 @@ def _log_lines_above_bars() -> contextlib.AbstractContextManager[None]:
         # Loading it warns in a notebook without ipywidgets, where the bar is text.
         warnings.simplefilter("ignore", TqdmWarning)
         from tqdm.contrib.logging import logging_redirect_tqdm
-    return logging_redirect_tqdm()
+    above: contextlib.AbstractContextManager[None] = logging_redirect_tqdm()
+    return above

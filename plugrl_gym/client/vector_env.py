@@ -25,7 +25,7 @@ from plugrl_gym.client.handed_out import (
     check_vector_env,
     like,
     numbers,
-    read_actions,
+    read_override,
     read_reset_mask,
     replace_rows,
     rows_of,
@@ -37,9 +37,10 @@ from plugrl_gym.client.rows import Rows
 from plugrl_gym.client.session import Session
 from plugrl_gym.client.statistics import STAGES, ClientStatistics
 from plugrl_gym.client.takeover import Takeover
-from plugrl_gym.client.waiting import Waiting, log_wait
+from plugrl_gym.client.waiting import Waiting
 from plugrl_gym.errors import UsageError
 from plugrl_gym.latency import Latency, timed
+from plugrl_gym.notices import log_wait
 from plugrl_gym.protocol import (
     EXECUTED_ACTIONS,
     GYM_SPACES,
@@ -230,7 +231,8 @@ class PlugRLVectorEnv(_Wrapper):
             UsageError: Replaced actions that the server could not be told of.
         """
         planned = self.infer()
-        executed, overridden = self._execute(planned, actions)
+        running, features = self._chunks.running, self._session.features
+        executed, overridden = read_override(actions, planned, running, features)
         with self._envs_may_move():
             return self._advance(executed, overridden)
 
@@ -410,23 +412,6 @@ class PlugRLVectorEnv(_Wrapper):
         self.stats.book.drop(dropped.chunks, dropped.steps, why)
 
     # -- Steps ----------------------------------------------------------------------------
-
-    def _execute(
-        self, planned: npt.NDArray[Any], actions: Any
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """What to run, and in which rows it differs from what the server chose."""
-        if actions is None:
-            return planned, np.zeros(self.num_envs, dtype=np.bool_)
-        executed = read_actions(actions, planned)
-        different = (executed != planned).reshape(self.num_envs, -1).any(axis=1)
-        overridden = different & self._chunks.running
-        if overridden.any() and EXECUTED_ACTIONS not in self._session.features:
-            raise UsageError(
-                f"step(actions): the action of env {int(np.flatnonzero(overridden)[0])} was "
-                "replaced, but this server does not offer gym-executed-actions, so it would "
-                "learn from an action that was not run"
-            )
-        return executed, overridden
 
     def _read_step(
         self,

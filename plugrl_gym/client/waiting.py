@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Waiting", "log_wait"]
+from plugrl_gym.notices import FIRST_NOTICE, log_wait
 
-_log = logging.getLogger("plugrl_gym.client")
-_FIRST_NOTICE: Final = 5.0
+__all__ = ["Waiting"]
+
 # While a wait goes on it is told once a second.
 _STALE_SECONDS: Final = 2.0
-
-
-def log_wait(seconds: float, what: str) -> None:
-    """The default notice of a wait: a log line at 5 s, then every 30 s."""
-    if int(seconds) == int(_FIRST_NOTICE) or int(seconds) % 30 == 0:
-        _log.warning("waiting for %s, %.0f s", what, seconds)
 
 
 class Waiting:
@@ -40,7 +33,7 @@ class Waiting:
     def __call__(self, seconds: float, what: str) -> None:
         """The client waits for ``what``, ``seconds`` so far; called once a second."""
         self._notice = (time.monotonic(), seconds, what)
-        if seconds >= _FIRST_NOTICE and not self.silent:
+        if seconds >= FIRST_NOTICE and not self.silent:
             self._on_wait(seconds, what)
 
     def words(self) -> str:

@@ -305,7 +305,7 @@ def test_envs_that_do_not_come_are_told_with_the_address() -> None:
 
 def test_a_wait_says_what_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plugrl_gym.broker.waiting._SLICE", 0.01)
-    monkeypatch.setattr("plugrl_gym.broker.waiting._FIRST_NOTICE", 0.02)
+    monkeypatch.setattr("plugrl_gym.broker.waiting.FIRST_NOTICE", 0.02)
     said: list[str] = []
     with remote(2, connect_timeout=0.2, on_wait=lambda _, what: said.append(what)) as envs:
         with pytest.raises(ConnectTimeout):
@@ -316,7 +316,7 @@ def test_a_wait_says_what_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_that_waits_says_for_whom(two: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     envs, first, second = two
     monkeypatch.setattr("plugrl_gym.broker.waiting._SLICE", 0.01)
-    monkeypatch.setattr("plugrl_gym.broker.waiting._FIRST_NOTICE", 0.02)
+    monkeypatch.setattr("plugrl_gym.broker.waiting.FIRST_NOTICE", 0.02)
     said: list[str] = []
     told = threading.Event()
     envs._on_wait = lambda _, what: (said.append(what), told.set())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from plugrl_gym.client.waiting import Waiting, log_wait
+from plugrl_gym.client.waiting import Waiting
+from plugrl_gym.notices import log_wait
 
 
 def test_a_long_wait_is_told_from_the_fifth_second_on() -> None:
