@@ -391,4 +391,6 @@ def select_row(space: spaces.Space[Any], batch: Any, row: int) -> Any:
         return {key: select_row(part, batch[key], row) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(select_row(part, batch[i], row) for i, part in enumerate(space.spaces))
-    return batch[row] if isinstance(space, spaces.Text) else np.array(batch[row])
+    if isinstance(space, spaces.Text | spaces.Discrete):
+        return batch[row]  # a str, or a numpy scalar as the env itself gives it
+    return np.array(batch[row])

@@ -348,3 +348,11 @@ def test_space_without_encoding_is_refused(space: spaces.Space[Any], text: str) 
 def test_first_text_of_any_length_is_taken() -> None:
     layout = ObservationLayout(spaces.Text(2**40))
     assert layout.decode(layout.encode(["x" * 100_000])) == ["x" * 100_000]
+
+
+def test_one_of_a_discrete_batch_is_what_a_single_env_gives() -> None:
+    space = spaces.Discrete(5, start=2)
+    one = select_row(space, np.array([2, 6]), 1)
+    assert one == 6
+    assert type(one) is type(space.sample())
+    assert space.contains(one)
