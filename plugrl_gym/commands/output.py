@@ -115,12 +115,13 @@ class Output:
         """
         logger, handler = logging.getLogger("plugrl_gym"), self._handler()
         reserved = self.json or self._report
+        levels = {name: max(self._level, logging.INFO) for name in _LIBRARIES}
         logger.addHandler(handler)
-        logger.setLevel(self._level)
-        for name in _LIBRARIES:
-            logging.getLogger(name).setLevel(max(self._level, logging.INFO))
         try:
-            with _reserved_stdout() if reserved else contextlib.nullcontext(sys.stdout) as stdout:
+            with (
+                _levels({"plugrl_gym": self._level, **levels}),
+                _reserved_stdout() if reserved else contextlib.nullcontext(sys.stdout) as stdout,
+            ):
                 self._stdout = stdout
                 yield self
         finally:
@@ -167,6 +168,19 @@ class _Formatter(logging.Formatter):
 def json_line(values: Mapping[str, Any]) -> str:
     """One line of standard JSON."""
     return json.dumps(dict(values), allow_nan=False)
+
+
+@contextlib.contextmanager
+def _levels(levels: Mapping[str, int]) -> Iterator[None]:
+    """While the block runs loggers have these levels."""
+    before = {name: logging.getLogger(name).level for name in levels}
+    try:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
 
 
 @contextlib.contextmanager

@@ -153,3 +153,13 @@ def test_quiet_and_verbose_exclude_each_other(capsys):
     with pytest.raises(SystemExit):
         parser.parse_args(["-q", "-v"])
     assert "not allowed with" in capsys.readouterr().err
+
+
+def test_a_command_leaves_logging_as_it_was():
+    names = ("plugrl_gym", "plugrl_gym.client.websocket", "plugrl_gym.server.websocket")
+    before = [(logging.getLogger(n).level, len(logging.getLogger(n).handlers)) for n in names]
+    with Output("prog", quiet=False, json=False, verbose=True).opened():
+        assert logging.getLogger("plugrl_gym").level == logging.DEBUG
+    assert before == [
+        (logging.getLogger(n).level, len(logging.getLogger(n).handlers)) for n in names
+    ]

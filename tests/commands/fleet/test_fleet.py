@@ -93,7 +93,8 @@ def test_ctrl_c_ends_all_of_them_well():
         fleet.interrupt()
         ran = fleet.finish()
         for _ in range(2):
-            assert server.line(r"client \d .* left: (\d+)")[1] == "1000"
+            # 1006 where it came amid a message; tests/client shows when it must be 1000.
+            assert server.line(r"client \d .* left: (\d+)")[1] in ("1000", "1006")
         server.interrupt()
         assert server.finish().code == 0
     assert ran.code == 130
