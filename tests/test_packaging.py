@@ -89,7 +89,11 @@ def test_every_extra_is_told_and_all_has_them(metadata: Message) -> None:
 def test_the_metadata_say_what_it_is(metadata: Message) -> None:
     assert (metadata["Name"], metadata["Version"]) == ("plugrl-gym", VERSION)
     assert metadata["Requires-Python"] == ">=3.11"
-    assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
+    assert metadata["License-Expression"] == "Apache-2.0 AND MIT"
+    assert metadata.get_all("License-File") == [
+        "LICENSE",
+        "plugrl_gym/server/page/vendor/uPlot.LICENSE",
+    ]
     assert metadata["Description-Content-Type"] == "text/markdown"
     description = metadata.get_payload(decode=True)
     assert isinstance(description, bytes)
