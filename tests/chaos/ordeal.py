@@ -234,12 +234,13 @@ class Ordeal:
 
     def _take_leave(self, server: ServerProcess) -> None:
         """A server ends by itself when the run is over, or when it cannot write to the disk."""
-        if server.process.returncode == 0:
+        said = server.log.read_text(errors="replace").strip().splitlines()[-1:]
+        # One that was killed, or found no space, after its last step, has left a run that is over.
+        if server.process.returncode == 0 or any("has done all" in line for line in said):
             self.broken["run over"] += 1
             self._total += self._plan.total
             return
         self.broken["server gave up"] += 1
-        said = server.log.read_text(errors="replace").strip().splitlines()[-1:]
         if not any("large" in line or "disk" in line or "space" in line for line in said):
             self.complaints.append(f"server {server.number} ended by itself: {said}")
 
