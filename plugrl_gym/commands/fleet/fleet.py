@@ -22,6 +22,8 @@ __all__ = ["Fleet"]
 _TICK: Final = 0.05
 # Closing envs and a connection takes a moment; a hanging env may not keep the others.
 _END_SECONDS: Final = 30.0
+# Once the server has ended the run for one, it has for all; who is away then would look for it.
+_AWAY_SECONDS: Final = 5.0
 
 
 class Fleet:
@@ -111,9 +113,15 @@ class Fleet:
         return relay
 
     def _watch(self) -> None:
-        """Until all have ended; one that dies is named."""
+        """Until all have ended; one that dies is named, one that comes too late is let go."""
+        over: float | None = None
         while any(member.running for member in self._members):
             time.sleep(_TICK)
+            if over is None and any(member.finished for member in self._members):
+                over = time.monotonic()
+            if over is not None and time.monotonic() - over > _AWAY_SECONDS:
+                for member in self._members:
+                    member.let_go_if_away()
             under_way = any(m.running and m.reading.steps for m in self._members)
             for member in self._members:
                 # Where none has begun, all may be about to say the same.

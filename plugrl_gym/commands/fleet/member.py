@@ -31,10 +31,22 @@ class Member:
         self.child = child
         self.told = False
         self._prog = prog
+        self._let_go = False
 
     @property
     def running(self) -> bool:
         return self.child.code is None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the server has told it that the run is over."""
+        return self.child.code == 0 and bool((self.child.result or {}).get("finished"))
+
+    def let_go_if_away(self) -> None:
+        """The run is over: end it where it has no server, for it would look for one."""
+        if self.running and not self._let_go and (not self.reading.steps or self.reading.pause):
+            self._let_go = True
+            self.child.release()
 
     @property
     def died(self) -> bool:
@@ -58,14 +70,13 @@ class Member:
 
     def end(self) -> str:
         """How it ended, in a few words; what it does now where it did not."""
-        code, result = self.child.code, self.child.result
+        code = self.child.code
         if code is None:
             return self.reading.pause
         if code == 0:
-            finished = result is not None and result.get("finished")
-            return "the server ended the run" if finished else "done"
+            return "the server ended the run" if self.finished else "done"
         if code == EXIT_INTERRUPTED:
-            return "interrupted"
+            return "was away when the run ended" if self._let_go else "interrupted"
         return f"died: {self._why(code)}"
 
     def _why(self, code: int) -> str:
@@ -83,6 +94,7 @@ class Member:
             "env_steps": reading.steps or 0,
             "episodes": reading.episodes,
             "mean_return": reading.mean_return,
+            "finished": self._let_go,
         }
 
 

@@ -25,6 +25,10 @@ class Child:
     result: dict[str, Any] | None = None
     said: str = ""
 
+    def release(self):
+        """Asked to end, it does."""
+        self.code = 130
+
 
 def member(number=1, **child):
     return Member(number, Child(**child), PROG)
@@ -55,6 +59,22 @@ def test_a_signal_is_named():
 
 def test_to_be_interrupted_or_to_run_is_no_death():
     assert not any(member(code=code).died for code in (None, 0, 130))
+
+
+@pytest.mark.parametrize("reading", [None, Reading(0), Reading(7, pause="waiting for a server")])
+def test_one_that_is_away_when_the_run_is_over_is_let_go(reading):
+    late = member(reading=reading)
+    late.let_go_if_away()
+    assert late.end() == "was away when the run ended"
+    assert not late.died
+    assert late.counts()["finished"]
+
+
+def test_one_that_still_steps_when_the_run_is_over_is_not_let_go():
+    busy = member(reading=Reading(7))
+    busy.let_go_if_away()
+    assert busy.running
+    assert not busy.counts()["finished"]
 
 
 def test_a_reading_sums_up_and_has_a_line_for_each():
