@@ -116,13 +116,10 @@ class Access:
         return Denial(HTTPStatus.UNAUTHORIZED, f"This PlugRL server wants a key, and {found}.")
 
     def _foreign_host(self, headers: Headers) -> Denial | None:
-        given = headers.get_all("Host")
-        if not self._loopback or not given:  # every browser sends one (RFC 9112, 3.2)
+        called = self._called(headers) if self._loopback else None
+        if called is None:
             return None
-        name = _name_and_port(given[0])[0] if len(given) == 1 else None
-        if name is not None and self._is_ours(name):
-            return None
-        told = " and ".join(given)[:80]
+        told, name = called
         return Denial(
             HTTPStatus.FORBIDDEN,
             f"This PlugRL server listens on {self._host} for this machine only, and the client "
@@ -130,14 +127,21 @@ class Access:
             f"--allow-host {name or 'NAME'}.",
         )
 
-    def _doubtful_name(self, headers: Headers) -> Denial | None:
+    def _called(self, headers: Headers) -> tuple[str, str | None] | None:
+        """How the client calls this server, as sent and as one name; None where that is fine."""
         given = headers.get_all("Host")
-        if self._lock is not None or not given:
+        if not given:  # every browser sends one (RFC 9112, 3.2)
             return None
         name = _name_and_port(given[0])[0] if len(given) == 1 else None
         if name is not None and self._is_ours(name):
             return None
-        told = " and ".join(given)[:80]
+        return " and ".join(given)[:80], name
+
+    def _doubtful_name(self, headers: Headers) -> Denial | None:
+        called = self._called(headers) if self._lock is None else None
+        if called is None:
+            return None
+        told, name = called
         return Denial(
             HTTPStatus.FORBIDDEN,
             "This PlugRL server wants no key, so it shows its page only under names that nobody "
