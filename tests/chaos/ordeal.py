@@ -176,6 +176,10 @@ class Ordeal:
             self._expect(client, 0, f"client {client.number}")
 
     def _wait_for_server(self) -> None:
+        """Until there is one that listens and can save."""
+        if self.lives[-1].disk_full and self.lives[-1].running:
+            self.lives[-1].kill()
+            self.broken["kill server"] += 1
         deadline = time.monotonic() + 60.0
         while not self.lives[-1].listening and time.monotonic() < deadline:
             if not self.lives[-1].running:

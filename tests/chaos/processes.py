@@ -97,6 +97,9 @@ class ServerProcess(_Process):
         table: See :mod:`tests.chaos.serve`.
         arguments: Of ``plugrl_gym.serve``.
         file_size: See :func:`_limited`.
+
+    Attributes:
+        disk_full: Whether it may find no room for what it saves.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class ServerProcess(_Process):
         file_size: int | None = None,
     ) -> None:
         self.number = number
+        self.disk_full = file_size is not None
         self.journal = directory / f"server-{number}.journal"
         self._url_file = directory / f"server-{number}.url"
         reading, writing = os.pipe()
