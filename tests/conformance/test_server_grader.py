@@ -10,6 +10,7 @@ import pytest
 
 from plugrl_gym.conformance import Report, grade_server
 from plugrl_gym.conformance.server_grader import PHASES
+from plugrl_gym.conformance.server_grader.errors import delays_grow
 from plugrl_gym.errors import UsageError
 from tests.conformance import strangers
 from tests.support.programs import reference_server
@@ -282,3 +283,18 @@ def test_server_that_vanishes_is_a_problem() -> None:
         report = grade_server(f"ws://127.0.0.1:{port}", timeout=2.0, progress=kill)
     assert report.exit_code == 1
     assert "has gone between two connections" in report.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("delays", "grow"),
+    [
+        ([0.1, 0.2, 0.4], True),
+        ([0.5, 1.0], False),
+        ([0.01, 0.02, 0.04], False),  # less than chance makes
+        ([0.003, 0.005, 0.009, 0.017, 0.057, 0.069, 0.212, 0.264], True),  # on a busy machine
+        ([0.5] * 12, False),
+        ([0.01, 0.2, 0.05, 0.1, 0.02, 0.15, 0.03, 0.2, 0.1, 0.05, 0.2, 0.1], False),
+    ],
+)
+def test_delays_grow(delays: list[float], grow: bool) -> None:
+    assert delays_grow(delays) is grow

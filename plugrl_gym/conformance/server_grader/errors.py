@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Final
 
 from plugrl_gym.conformance.server_grader.cases import Case, Phase
@@ -13,9 +14,11 @@ from plugrl_gym.conformance.server_grader.peer import Closed
 from plugrl_gym.conformance.server_grader.provoke import Offence, provoke
 from plugrl_gym.conformance.server_grader.visitor import Visitor, visit
 
-__all__ = ["ERRORS"]
+__all__ = ["ERRORS", "delays_grow"]
 
 _MOST_STRIKES: Final = 12
+# Seconds by which delays may differ for no reason.
+_CHANCE: Final = 0.1
 
 
 def _malformed(kind: Malformed) -> Callable[[Grading], None]:
@@ -66,7 +69,7 @@ def _patience(grading: Grading) -> None:
             if not isinstance(reply, Closed) or not reply.resync:
                 return  # the other cases say what they think of that
             delays.append(time.monotonic() - start)
-        grows = delays[-1] > delays[0] + 0.1 and _grow(delays[-3:])
+        grows = delays_grow(delays)
     shown = ", ".join(f"{delay:.3f}" for delay in delays)
     grading.observe(
         "8.5",
@@ -80,9 +83,19 @@ def _patience(grading: Grading) -> None:
         visitor.tell([0])
 
 
-def _grow(delays: list[float]) -> bool:
-    """Whether three delays grow by half or more: chance alone hardly does that."""
-    return len(delays) == 3 and delays[2] >= 1.5 * delays[1] >= 2.25 * delays[0]
+def delays_grow(delays: list[float]) -> bool:
+    """Whether delays in seconds grow more than chance makes them.
+
+    Either the last three grow by half or more each; or, where the machines are too busy for such
+    order, the last three are twice as long as the first three.
+    """
+    if len(delays) < 3 or delays[-1] <= delays[0] + _CHANCE:
+        return False
+    first, second, third = delays[-3:]
+    if third >= 1.5 * second >= 2.25 * first:
+        return True
+    early, late = median(delays[:3]), median(delays[-3:])
+    return len(delays) >= 6 and late > 2 * early + _CHANCE
 
 
 def _needless(grading: Grading) -> None:
