@@ -4,17 +4,18 @@
     python servers/ppo_trainer.py CartPole-v1 --port 8000        envs of clients, started by
     python -m plugrl_gym.rollout CartPole-v1 --num-envs 4        this, in other terminals
 
-Where the envs are changes one line, in ``main``; nothing else here knows of it. Copy the file and
-change what you like.
+Where the envs are changes one line, in ``make_envs``; nothing else here knows of it. Copy the file
+and change what you like.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import sys
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import gymnasium as gym
 import numpy as np
@@ -174,7 +175,7 @@ def train(envs: VectorEnv[Any, Any, Any], options: argparse.Namespace) -> float 
     torch.manual_seed(options.seed)
     space = envs.single_action_space
     if not isinstance(space, gym.spaces.Discrete):
-        sys.exit(f"ppo_trainer: chooses among Discrete actions only, the envs have {space}")
+        refuse(f"chooses among Discrete actions only, the envs have {space}")
     seen = envs.single_observation_space.shape or ()
     agent = ActorCritic(math.prod(seen), int(space.n))
     optimizer = torch.optim.Adam(agent.parameters(), LEARNING_RATE, eps=1e-5)
@@ -215,19 +216,38 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Train; 0 where the goal was reached, else 1."""
-    options = parse(arguments)
-    torch.set_num_threads(1)
-    envs: VectorEnv[Any, Any, Any]
+def refuse(sentence: object) -> NoReturn:
+    """End with what the user got wrong."""
+    print(f"ppo_trainer: {sentence}", file=sys.stderr)
+    sys.exit(2)
+
+
+def make_envs(options: argparse.Namespace) -> VectorEnv[Any, Any, Any]:
+    """Envs in this process, or at clients."""
     if options.port is None:
         mode = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        envs = gym.make_vec(options.env_id, options.num_envs, "sync", vector_kwargs=mode)
-    else:
-        envs = RemoteVectorEnv(options.num_envs, port=options.port, ignore_seed=True)
-        print(f"Waiting for {options.num_envs} envs at {envs.url}", flush=True)
-    mean = train(envs, options)
-    envs.close()
+        return gym.make_vec(options.env_id, options.num_envs, "sync", vector_kwargs=mode)
+    envs = RemoteVectorEnv(options.num_envs, port=options.port, ignore_seed=True)
+    print(f"Waiting for {options.num_envs} envs at {envs.url}", flush=True)
+    return envs
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train; 0 where the goal was reached, 1 where it was not, 130 after Ctrl-C."""
+    options = parse(arguments)
+    if options.num_envs < 1:
+        refuse(f"--num-envs: expected at least 1, got {options.num_envs}")
+    torch.set_num_threads(1)
+    try:
+        envs = make_envs(options)
+    except (ValueError, OSError, gym.error.Error) as error:
+        refuse(error)  # no such env, no such port, or one in use
+    with contextlib.closing(envs):
+        try:
+            mean = train(envs, options)
+        except KeyboardInterrupt:
+            print("Stopped.", flush=True)
+            return 130
     return 0 if mean is not None and mean >= options.goal else 1
 
 

@@ -62,9 +62,36 @@ def test_two_clients_make_up_its_envs() -> None:
     assert "Done: 256 env steps" in done.stdout
 
 
-def test_envs_with_other_actions_are_refused_in_a_sentence() -> None:
-    with pytest.raises(SystemExit, match=r"ppo_trainer: chooses among Discrete .* Box\(-2.0, 2.0"):
-        main(["Pendulum-v1"])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["Pendulum-v1"], r"chooses among Discrete actions only, the envs have Box\(-2.0, 2.0"),
+        (["CartPole-v1", "--num-envs=0"], "--num-envs: expected at least 1, got 0"),
+        (["CartPole-v1", "--port=99999"], ".*99999"),
+        (["NoSuchEnv-v0"], ".*NoSuchEnv"),
+    ],
+)
+def test_a_mistake_is_said_in_a_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert re.match(f"ppo_trainer: {sentence}", said[-1])
+
+
+def test_ctrl_c_ends_it_and_its_clients() -> None:
+    with (
+        command(TRAINER, "CartPole-v1", "--port", 0, "--num-envs", 1) as trainer,
+        rollout("CartPole-v1", "--num-envs", 1, "--url", trainer.url(), "--json") as client,
+    ):
+        trainer.line("env steps, mean return")
+        trainer.interrupt()
+        done, ran = trainer.finish(), client.finish()
+    assert (done.code, done.stderr) == (130, "")
+    assert done.stdout.endswith("Stopped.\n")
+    assert (ran.code, ran.result["finished"]) == (0, True)
 
 
 def test_a_goal_that_is_reached_ends_it_with_success(capsys: pytest.CaptureFixture[str]) -> None:
