@@ -10,6 +10,7 @@ from typing import Final
 
 from plugrl_gym import __version__
 from plugrl_gym.commands.options import CommandParser
+from plugrl_gym.commands.starting import quiet_interrupt
 
 __all__ = ["main"]
 
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # `python -m` looks there for envs of the user's own, an installed script does not.
         sys.path.insert(0, os.getcwd())
     if given and given[0] in _COMMANDS:
+        if arguments is None:
+            quiet_interrupt(f"plugrl-gym {given[0]}")
         command = import_module(f"plugrl_gym.{given[0]}")
         code: int = command.main(given[1:])
         return code

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from plugrl_gym.commands.starting import quiet_interrupt
+
+    quiet_interrupt("plugrl-gym plot")
+
 import argparse
 import sys
 from collections.abc import Sequence
@@ -9,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from plugrl_gym.commands.entry import run_command
+from plugrl_gym.commands.naming import check_folder
 from plugrl_gym.commands.options import CommandParser, add_output_options
 from plugrl_gym.commands.output import Output
 from plugrl_gym.plotting import AGAINST, plot_runs
@@ -61,6 +67,8 @@ def _parser() -> CommandParser:
 
 def _run(options: argparse.Namespace, output: Output) -> int:
     out = options.out or (options.runs[0] if len(options.runs) == 1 else Path("plots"))
+    if options.out is not None:
+        check_folder("--out", out)
     pictures = plot_runs(options.runs, out, options.x, _BANDS[options.band])
     for sentence in pictures.missing:
         output.say(sentence)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from plugrl_gym.commands.starting import quiet_interrupt
+
+    quiet_interrupt("plugrl-gym rollout")
+
 import argparse
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,8 +24,9 @@ from plugrl_gym.client import (
     PlugRLVectorEnv,
     RunSummary,
     Takeover,
-    evaluate,
 )
+from plugrl_gym.client.evaluation import Evaluation
+from plugrl_gym.client.loop import summed_up
 from plugrl_gym.client.progress import ClientProgress
 from plugrl_gym.commands.entry import Leash, interrupt_main, run_command
 from plugrl_gym.commands.environments import (
@@ -225,8 +232,7 @@ def _run_fleet(options: argparse.Namespace, output: Output) -> int:
     Recording(options)  # refuses what the processes would
     lines = command_lines(add_options, options)
     total = None if options.max_steps is None else options.max_steps * options.procs
-    env_id = "probe" if options.probe else options.env_id
-    about = {"env_id": env_id, "num_envs": options.num_envs or DEFAULT_NUM_ENVS}
+    about = {"env_id": _env_id(options), "num_envs": options.num_envs or DEFAULT_NUM_ENVS}
     fleet = Fleet(lines, output, total, environment(api_key), options.stats)
     return fleet.run({**about, "seed": options.seed})
 
@@ -267,12 +273,22 @@ def _run(options: argparse.Namespace, output: Output) -> int:
     with recording.over(made, output) as inner, _closing(inner, forcefully):
         mode = "eval" if options.eval else "train"
         envs = connect(inner, mode, options.connect_timeout)
-        progress = ClientProgress(envs, options.max_steps)
-        with _closing(envs, forcefully):
-            if options.eval:
-                return _evaluate(envs, options, progress, output)
-            with _evaluating(envs, options, connect) as evaluation:
-                return _drive(envs, options, progress, output, evaluation, takeover)
+        judged = Evaluation(envs, options.max_episodes, options.max_steps) if options.eval else None
+        started, progress = time.monotonic(), ClientProgress(envs, options.max_steps)
+        try:
+            with _closing(envs, forcefully):
+                if judged is not None:
+                    return _evaluate(judged, envs, options, progress, output)
+                with _evaluating(envs, options, connect) as evaluation:
+                    return _drive(envs, options, progress, output, evaluation, takeover)
+        except KeyboardInterrupt:
+            if output.told:
+                raise  # while closing
+            if judged is not None:
+                _tell_judgement(judged.summary(), "Interrupted: ", envs, options, output)
+            else:
+                _tell(summed_up(envs, started), "Interrupted", envs, options, output)
+            raise
 
 
 @contextmanager
@@ -299,20 +315,29 @@ def _evaluating(
 
 
 def _evaluate(
-    envs: PlugRLVectorEnv, options: argparse.Namespace, progress: ClientProgress, output: Output
+    judged: Evaluation,
+    envs: PlugRLVectorEnv,
+    options: argparse.Namespace,
+    progress: ClientProgress,
+    output: Output,
 ) -> int:
     with Reporter(progress.read, output.surface()):
-        summary = evaluate(
-            envs, options.max_episodes, seed=options.seed, max_steps=options.max_steps
-        )
-    output.say(judgement(summary, options.max_episodes))
-    _show_stats(envs, options, output)
-    env_id = "probe" if options.probe else options.env_id
-    output.result(
-        {"env_id": env_id, "num_envs": envs.num_envs, "seed": options.seed, "mode": "eval"}
-        | summary.to_dict()
-    )
+        summary = judged.run(options.seed)
+    _tell_judgement(summary, "", envs, options, output)
     return 0
+
+
+def _tell_judgement(
+    summary: EvaluationSummary,
+    mark: str,
+    envs: PlugRLVectorEnv,
+    options: argparse.Namespace,
+    output: Output,
+) -> None:
+    """Say what was found; ``mark`` begins the sentence."""
+    output.say(f"{mark}{judgement(summary, options.max_episodes)}")
+    _show_stats(envs, options, output)
+    output.result(_about(envs, options) | {"mode": "eval"} | summary.to_dict())
 
 
 def judgement(summary: EvaluationSummary, wanted: int | None) -> str:
@@ -337,7 +362,6 @@ def _drive(
     evaluation: PeriodicEvaluation | None,
     takeover: Takeover | None,
 ) -> int:
-    env_id = "probe" if options.probe else options.env_id
     if evaluation is not None:
         progress.pause = evaluation.pause
     try:
@@ -351,10 +375,22 @@ def _drive(
             )
     except RunFinished:
         output.say("The server's run was over before this client's first step.")
-        output.result({"env_id": env_id, "env_steps": 0, "finished": True})
+        output.result({"env_id": _env_id(options), "env_steps": 0, "finished": True})
         return 0
-    mean, last = summary.mean_return, min(summary.episodes, 100)
     end = "The server ended the run" if summary.finished else "The limit was reached"
+    _tell(summary, end, envs, options, output)
+    return 0
+
+
+def _tell(
+    summary: RunSummary,
+    end: str,
+    envs: PlugRLVectorEnv,
+    options: argparse.Namespace,
+    output: Output,
+) -> None:
+    """Say what was done; ``end`` begins the sentence."""
+    mean, last = summary.mean_return, min(summary.episodes, 100)
     output.say(
         f"{end}: {summary.env_steps:,} env steps in {summary.wall_seconds:,.0f} s "
         f"({summary.steps_per_second:,.0f} steps/s); {summary.episodes:,} episodes"
@@ -363,10 +399,16 @@ def _drive(
         + imbalance(summary.books)
     )
     _show_stats(envs, options, output)
-    output.result(
-        {"env_id": env_id, "num_envs": envs.num_envs, "seed": options.seed} | summary.to_dict()
-    )
-    return 0
+    output.result(_about(envs, options) | summary.to_dict())
+
+
+def _about(envs: PlugRLVectorEnv, options: argparse.Namespace) -> dict[str, Any]:
+    """What a result for programs begins with."""
+    return {"env_id": _env_id(options), "num_envs": envs.num_envs, "seed": options.seed}
+
+
+def _env_id(options: argparse.Namespace) -> str:
+    return "probe" if options.probe else str(options.env_id)
 
 
 def _taken_over(summary: RunSummary) -> str:

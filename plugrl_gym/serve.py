@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from plugrl_gym.commands.starting import quiet_interrupt
+
+    quiet_interrupt("plugrl-gym serve")
+
 import argparse
 import contextlib
 import os
@@ -11,12 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from plugrl_gym.commands.access import add_server_options, server_options
-from plugrl_gym.commands.agents import (
-    check_run_dir,
-    default_run_dir,
-    make_agent,
-)
+from plugrl_gym.commands.agents import default_run_dir, make_agent
 from plugrl_gym.commands.entry import Leash, one_line, run_command
+from plugrl_gym.commands.naming import check_folder
 from plugrl_gym.commands.options import (
     CommandParser,
     add_learner_options,
@@ -28,13 +30,14 @@ from plugrl_gym.commands.options import (
 from plugrl_gym.commands.output import Output
 from plugrl_gym.commands.progress import ServerProgress
 from plugrl_gym.commands.result import make_result, sentence, write_result
-from plugrl_gym.commands.resuming import continued, settled, totals
+from plugrl_gym.commands.resuming import check_run_dir, continued, settled, totals
 from plugrl_gym.commands.stages import log_columns
 from plugrl_gym.commands.summary import summary
 from plugrl_gym.commands.trained import add_trained_options, check_trained_options
 from plugrl_gym.display import Pause, Reading, Reporter
-from plugrl_gym.errors import PlugRLError, UsageError
+from plugrl_gym.errors import PlugRLError, RunFailed, UsageError
 from plugrl_gym.server import PlugRLServer, RunSnapshot
+from plugrl_gym.server.listening import check_address
 
 __all__ = ["add_options", "main"]
 
@@ -168,6 +171,7 @@ class _Run:
         _check_url_file(options.url_file)
         self._run_dir = _run_dir(options)
         access = server_options(options)
+        check_address(options.host, options.port)
         self._keyed = access["api_key"] is not None
         self._agent = make_agent(options, self._run_dir, self._output)
         self._progress = ServerProgress(self._agent.total_timesteps)
@@ -251,19 +255,22 @@ def _run_dir(options: argparse.Namespace) -> Path | None:
     if run_dir is None and options.algo != "random" and not options.no_learn:
         run_dir = default_run_dir(options.algo)
     if run_dir is not None:
-        check_run_dir(run_dir)
+        if options.no_learn:
+            check_folder("--run-dir", run_dir)
+        else:
+            check_run_dir(options, run_dir)
     return run_dir
 
 
 @contextlib.contextmanager
 def _failures_of_the_disk() -> Iterator[None]:
-    """A full disk, or a lost directory, is a user's matter."""
+    """A full disk, or a lost directory, fails the run in one line."""
     try:
         yield
     except OSError as error:
         if isinstance(error, PlugRLError):
             raise
-        raise UsageError(one_line(error)) from error
+        raise RunFailed(one_line(error)) from error
 
 
 def _paused(words: str) -> Reading | None:
@@ -271,8 +278,13 @@ def _paused(words: str) -> Reading | None:
 
 
 def _check_url_file(url_file: Path | None) -> None:
-    if url_file is not None and not url_file.absolute().parent.is_dir():
+    if url_file is None:
+        return
+    if not url_file.absolute().parent.is_dir():
         raise UsageError(f"--url-file {url_file}: there is no directory {url_file.parent}")
+    if url_file.is_dir():
+        raise UsageError(f"--url-file {url_file}: that is a directory, not a file")
+    check_folder("--url-file", url_file.absolute().parent)
 
 
 def _introduction(options: argparse.Namespace, server: PlugRLServer, keyed: bool) -> str:

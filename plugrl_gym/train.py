@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from plugrl_gym.commands.starting import quiet_interrupt
+
+    quiet_interrupt("plugrl-gym train")
+
 import argparse
 import json
 import sys
@@ -18,7 +23,7 @@ from plugrl_gym.agents.sb3.settings.choice import (
     first_said,
 )
 from plugrl_gym.agents.sb3.settings.hyperparameter_file import HyperparameterFile
-from plugrl_gym.commands.agents import check_run_dir, default_run_dir
+from plugrl_gym.commands.agents import default_run_dir
 from plugrl_gym.commands.children import describe_end, wait_for_first
 from plugrl_gym.commands.entry import EXIT_USAGE, one_line, run_command
 from plugrl_gym.commands.environments import DEFAULT_NUM_ENVS, check_env_id
@@ -34,7 +39,7 @@ from plugrl_gym.commands.output import Output
 from plugrl_gym.commands.recording import Recording, add_recording_options
 from plugrl_gym.commands.reports import ReportingChild
 from plugrl_gym.commands.result import first_reaching, sentence
-from plugrl_gym.commands.resuming import settled
+from plugrl_gym.commands.resuming import check_run_dir, settled
 from plugrl_gym.commands.summary import summary
 from plugrl_gym.display import Pause, Reading, Reporter
 from plugrl_gym.errors import UsageError
@@ -148,7 +153,7 @@ class _Training:
         self._pause = Pause()
         self._server: ReportingChild | None = None
         self._run_dir: Path = self._options.run_dir
-        check_run_dir(self._run_dir)
+        check_run_dir(self._options, self._run_dir)
         # What the client would refuse is refused before torch is loaded.
         self._recording = Recording(argparse.Namespace(**vars(self._options), probe=False))
 
@@ -287,10 +292,14 @@ class _Training:
         self._end(server, _SAVE_SECONDS)
 
     def _tell_what_is_saved(self) -> None:
-        model = self._run_dir / "model.zip"
-        if self._server is not None and self._server.code == 0 and model.exists():
+        server, model = self._server, self._run_dir / "model.zip"
+        if server is None or server.code != 0:
+            return
+        if model.exists():
             self._output.say(f"What was learned so far: {model}")
             self._output.say(f"Go on with:  python -m plugrl_gym.train --resume {self._run_dir}")
+        if server.result is not None and not self._output.told:
+            self._output.result(server.result)
 
 
 def _await_url(url_file: Path, server: ReportingChild) -> str:

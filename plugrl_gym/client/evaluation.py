@@ -19,7 +19,7 @@ from plugrl_gym.protocol import GYM_SPACES
 if TYPE_CHECKING:
     from plugrl_gym.client.vector_env import PlugRLVectorEnv
 
-__all__ = ["EvaluationSummary", "PeriodicEvaluation", "evaluate"]
+__all__ = ["Evaluation", "EvaluationSummary", "PeriodicEvaluation", "evaluate"]
 
 _log: Final = logging.getLogger("plugrl_gym.client")
 
@@ -92,38 +92,66 @@ def evaluate(
         ...     evaluate(envs, 20, seed=0).mean_return  # doctest: +SKIP
         500.0
     """
-    share = np.full(envs.num_envs, np.iinfo(np.int64).max)
-    if episodes is not None:
-        share = (episodes + np.arange(envs.num_envs)) // envs.num_envs
-    counted: list[tuple[float, int]] = []
-    before = envs.stats.env_steps
+    return Evaluation(envs, episodes, max_steps).run(seed)
 
-    def count(
-        ended: npt.NDArray[np.bool_], returns: npt.NDArray[Any], lengths: npt.NDArray[Any]
+
+class Evaluation:
+    """One evaluation, whose episodes so far can be had at any time.
+
+    Args:
+        envs, episodes, max_steps: As for :func:`evaluate`.
+    """
+
+    def __init__(
+        self, envs: PlugRLVectorEnv, episodes: int | None = None, max_steps: int | None = None
     ) -> None:
-        rows = ended & (share > 0)
-        counted.extend(zip(returns[rows].tolist(), lengths[rows].tolist(), strict=True))
-        share[rows] -= 1
+        self._envs = envs
+        self._max_steps = max_steps
+        self._share = np.full(envs.num_envs, np.iinfo(np.int64).max)
+        if episodes is not None:
+            self._share = (episodes + np.arange(envs.num_envs)) // envs.num_envs
+        self._counted: list[tuple[float, int]] = []
+        self._before = envs.stats.env_steps
+        self._finished = False
 
-    finished = False
-    with _heard(envs, count):
-        try:
-            envs.reset(seed=seed)
-            if GYM_SPACES not in envs._session.features:
-                _log.warning(
-                    "the server does not know that this client only evaluates: it takes "
-                    "this client for one to learn from, and may explore"
-                )
-            while share.any() and (max_steps is None or envs.stats.env_steps - before < max_steps):
-                envs.step()
-        except RunFinished:
-            finished = True
-    return EvaluationSummary(
-        tuple(total for total, _ in counted),
-        tuple(length for _, length in counted),
-        envs.stats.env_steps - before,
-        finished,
-    )
+    def run(self, seed: int | list[int | None] | None = None) -> EvaluationSummary:
+        """Run it; ``seed`` is for the reset."""
+        with _heard(self._envs, self._count):
+            try:
+                self._envs.reset(seed=seed)
+                if GYM_SPACES not in self._envs._session.features:
+                    _log.warning(
+                        "the server does not know that this client only evaluates: it takes "
+                        "this client for one to learn from, and may explore"
+                    )
+                while self._share.any() and not self._limit_reached():
+                    self._envs.step()
+            except RunFinished:
+                self._finished = True
+        return self.summary()
+
+    def summary(self) -> EvaluationSummary:
+        """The episodes that have been counted until now."""
+        return EvaluationSummary(
+            tuple(total for total, _ in self._counted),
+            tuple(length for _, length in self._counted),
+            self._steps,
+            self._finished,
+        )
+
+    @property
+    def _steps(self) -> int:
+        return self._envs.stats.env_steps - self._before
+
+    def _limit_reached(self) -> bool:
+        return self._max_steps is not None and self._steps >= self._max_steps
+
+    def _count(
+        self, ended: npt.NDArray[np.bool_], returns: npt.NDArray[Any], lengths: npt.NDArray[Any]
+    ) -> None:
+        rows = ended & (self._share > 0)
+        self._counted.extend(zip(returns[rows].tolist(), lengths[rows].tolist(), strict=True))
+        self._share[rows] -= 1
 
 
 @contextmanager

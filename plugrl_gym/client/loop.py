@@ -15,7 +15,7 @@ from plugrl_gym.errors import RunFinished
 if TYPE_CHECKING:
     from plugrl_gym.client.vector_env import PlugRLVectorEnv
 
-__all__ = ["RunSummary", "rollout", "run"]
+__all__ = ["RunSummary", "rollout", "run", "summed_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,17 @@ def run(
     steps = envs.stats.env_steps
     for _ in rollout(envs, seed, max_steps, max_episodes, progress, between_steps, takeover):
         pass
+    return summed_up(envs, started, steps)
+
+
+def summed_up(envs: PlugRLVectorEnv, started: float, steps: int = 0) -> RunSummary:
+    """What envs have done until now.
+
+    Args:
+        envs: Which.
+        started: When they began, by ``time.monotonic()``.
+        steps: How many env steps they had made then.
+    """
     wall = time.monotonic() - started
     stats = envs.stats
     return RunSummary(

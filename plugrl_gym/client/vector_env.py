@@ -32,7 +32,7 @@ from plugrl_gym.client.handed_out import (
 )
 from plugrl_gym.client.info import InfoForwarder
 from plugrl_gym.client.loop import RunSummary
-from plugrl_gym.client.reaching import tls_context, warn_of_plain_key
+from plugrl_gym.client.reaching import warn_of_plain_key
 from plugrl_gym.client.rows import Rows
 from plugrl_gym.client.session import Session
 from plugrl_gym.client.statistics import STAGES, ClientStatistics
@@ -51,6 +51,7 @@ from plugrl_gym.protocol import (
 )
 from plugrl_gym.protocol.credentials import check_key
 from plugrl_gym.spaces import ActionLayout, ObservationLayout, standard_space
+from plugrl_gym.trust import tls_context
 
 __all__ = ["PlugRLVectorEnv"]
 
@@ -75,8 +76,8 @@ class PlugRLVectorEnv(_Wrapper):
             as SAME_STEP.
         url: ``ws://HOST:PORT`` (or ``HOST:PORT``).
         autoreset_mode: For an env that does not tag its mode in its metadata.
-        out_of_bounds: ``"clip"`` or ``"error"``: what to do with a server's number outside the
-            action space.
+        out_of_bounds: ``"clip"`` or ``"error"``: what to do with a number outside a Box, of a
+            server or of a caller's own actions.
         mode: ``"train"``, or ``"eval"`` for deterministic actions that nothing is learned from
             (where the server offers ``gym-spaces``).
         forward_info: Keys of the env's info to send along with each finished chunk. Nothing but
@@ -228,11 +229,12 @@ class PlugRLVectorEnv(_Wrapper):
 
         Raises:
             RunFinished: The server has ended the run; nothing was stepped.
-            UsageError: Replaced actions that the server could not be told of.
+            UsageError: Replaced actions that the envs do not have, or that the server could not be
+                told of.
         """
         planned = self.infer()
         running, features = self._chunks.running, self._session.features
-        executed, overridden = read_override(actions, planned, running, features)
+        executed, overridden = read_override(actions, planned, running, features, self._actions)
         with self._envs_may_move():
             return self._advance(executed, overridden)
 

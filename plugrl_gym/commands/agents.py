@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from plugrl_gym.agents.sb3 import SB3Agent
     from plugrl_gym.agents.sb3.policy_agent import SB3PolicyAgent
 
-__all__ = ["NamingRandomAgent", "check_run_dir", "default_run_dir", "make_agent"]
+__all__ = ["NamingRandomAgent", "default_run_dir", "make_agent"]
 
 
 # Of the options of learners, those that a random agent understands.
@@ -88,7 +87,7 @@ def make_agent(
         console=cast(TextIO, output.above) if options.table else None,
         horizon=options.horizon,
         normalize=options.normalize,
-        async_learn=options.async_learn,
+        async_learn=options.async_learn or None,
         demonstrations_share=options.demonstrations_share,
         eval_episodes=options.eval_episodes,
         final_evaluation=options.final_evaluation,
@@ -137,16 +136,3 @@ def default_run_dir(algo: str) -> Path:
     base = Path("runs") / f"{algo}-{time.strftime('%Y%m%d-%H%M%S')}"
     names = [base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 100))]
     return next((name for name in names if not name.exists()), base)
-
-
-def check_run_dir(run_dir: Path) -> None:
-    """Find out before the run whether files can be written there after it.
-
-    Raises:
-        UsageError: They cannot.
-    """
-    existing = next(path for path in (run_dir, *run_dir.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise UsageError(f"--run-dir {run_dir}: {existing} is a file, not a directory")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise UsageError(f"--run-dir {run_dir}: {existing} may not be written to")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from plugrl_gym.commands.entry import one_line
+from plugrl_gym.commands.naming import imported
 from plugrl_gym.conformance.probe_env import ProbeVectorEnv
 from plugrl_gym.errors import UsageError
 
@@ -128,13 +128,13 @@ def _register(env_id: str) -> None:
     """Import the package that brings an env: the ``module`` of ``module:id``, or a known one."""
     module, colon, name = env_id.rpartition(":")
     if colon:
-        importlib.import_module(module)
+        imported(module)
         return
     package = next((p for start, p in _PACKAGES.items() if name.startswith(start)), None)
     if package is None:
         return
     try:
-        importlib.import_module(package)
+        imported(package)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"env {env_id!r} comes with the package {package.replace('_', '-')}, which is not "

@@ -294,7 +294,6 @@ def _add_hyperparameters(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--demonstrations-share",
         type=share,
-        default=0.0,
         metavar="SHARE",
         help="this share of each batch is drawn from the steps in which somebody at a client took "
         "over, as 0.5, off-policy algorithms only (default: 0, which draws from all alike)",

@@ -52,6 +52,9 @@ class Output:
         child: Whether another command has started this one, and shows what it says.
         verbose: Also what is of interest only where something goes wrong.
         report: Readings go to stdout, as lines of JSON, for the command that started this one.
+
+    Attributes:
+        told: Whether :meth:`result` was called, also where it printed nothing.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Output:
         self.json = json
         self.verbose = verbose
         self.above = Above()
+        self.told = False
         self._report = report
         self._said_already = () if verbose else (*_SAID, *_SAID_BY_OTHERS) if child else _SAID
         self._stdout: TextIO = sys.stdout
@@ -92,6 +96,7 @@ class Output:
 
     def result(self, values: Mapping[str, Any]) -> None:
         """The line for programs, if they asked for it."""
+        self.told = True
         if self.json:
             self._print(values)
 

@@ -19,6 +19,7 @@ from plugrl_gym.client import MinariRecorder
 from plugrl_gym.client.minari_dataset import free_place
 from plugrl_gym.commands.entry import one_line
 from plugrl_gym.commands.environments import MakeFirst
+from plugrl_gym.commands.naming import check_folder
 from plugrl_gym.commands.options import count
 from plugrl_gym.commands.output import Output
 from plugrl_gym.errors import UsageError
@@ -86,8 +87,7 @@ class Recording:
                 "--record-video needs MoviePy, which is not installed: "
                 'pip install "plugrl-gym[video]"'
             )
-        if folder.exists() and not folder.is_dir():
-            raise UsageError(f"--record-video: {folder} is a file, not a directory")
+        check_folder("--record-video", folder)
         if self._videos():
             raise UsageError(
                 f"--record-video: {folder} holds videos of {self._prefix} already; name another "
@@ -191,12 +191,19 @@ class _Filming:
                     f"--record-video: {self._prefix} gives no picture: its render mode is "
                     f"{env.render_mode!r}, of {modes}; rgb_array is needed"
                 )
+            self._make_folder()
             return RecordVideo(
                 _Drawn(env),
                 str(self._folder),
                 episode_trigger=None if self._every is None else self._due,
                 name_prefix=self._prefix,
             )
+
+    def _make_folder(self) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--record-video {self._folder}: {error.strerror}") from error
 
     def _due(self, episode: int) -> bool:
         return self._every is not None and episode % self._every == 0

@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from plugrl_gym.agents.sb3.runs.checkpoints import check_unused
 from plugrl_gym.agents.sb3.runs.config_file import read_config
+from plugrl_gym.commands.naming import check_folder
 from plugrl_gym.errors import UsageError
 from plugrl_gym.server import RunSnapshot
 
-__all__ = ["continued", "settled", "totals"]
+__all__ = ["check_run_dir", "continued", "settled", "totals"]
 
 #: As for the statistics of a run.
 _WINDOW: Final = 100
@@ -30,6 +32,7 @@ def settled(options: argparse.Namespace) -> argparse.Namespace:
     if options.resume is not None:
         chosen = _of_run(options)
     elif options.load is not None:
+        _check_file(options.load)
         chosen = {"algo": options.algo or _algorithm_of(options.load)}
     return argparse.Namespace(**{**vars(options), **chosen})
 
@@ -45,6 +48,27 @@ def _of_run(options: argparse.Namespace) -> dict[str, Any]:
         "run_dir": options.run_dir or options.resume,
         "seed": config.get("seed") if options.seed is None else options.seed,
     }
+
+
+def check_run_dir(options: argparse.Namespace, run_dir: Path) -> None:
+    """Find out before anything is loaded whether the run can be in its directory.
+
+    Args:
+        options: As :func:`settled` returns them.
+        run_dir: Which.
+
+    Raises:
+        UsageError: Nothing can be written there, or a run that begins would come over another one.
+    """
+    check_folder("--run-dir", run_dir)
+    if options.resume is None and options.algo != "random":
+        check_unused(run_dir)
+
+
+def _check_file(model: Path) -> None:
+    """As loading it will, which takes time."""
+    if not any(path.is_file() for path in (model, model.with_name(f"{model.name}.zip"))):
+        raise UsageError(f"there is no file {model}")
 
 
 def _algorithm_of(model: Path) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 from plugrl_gym.client import Sometimes, Takeover
 from plugrl_gym.commands.entry import one_line
+from plugrl_gym.commands.naming import imported
 from plugrl_gym.commands.options import count, share
 from plugrl_gym.errors import UsageError
 
@@ -66,7 +66,7 @@ def _import(where: str) -> Callable[..., Any]:
     if not (module and name):
         raise UsageError(f"--takeover: expected MODULE:NAME, as my_expert:act, got {where!r}")
     try:
-        found = getattr(importlib.import_module(module), name)
+        found = getattr(imported(module), name)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"--takeover {where}: {one_line(error)}") from error
     if not callable(found):

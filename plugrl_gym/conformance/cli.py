@@ -110,6 +110,7 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     add("--state-key", default="obs", metavar="NAME", help="the name of that state (obs)")
     add("--image-key", metavar="NAME", help="the name of the 64 x 64 x 3 image that it reads")
     add("--api-key", metavar="KEY", help="the key that it requires")
+    add("--ca-file", metavar="FILE", help="for wss://: trust the certificates in this PEM file")
     add("--action-dim", type=int, default=3, help="elements of an action, if undeclared (3)")
     names = ", ".join(phase.name for phase in PHASES)
     add(
@@ -166,6 +167,7 @@ def _run_server(options: argparse.Namespace) -> int:
         state_key=options.state_key,
         image_key=options.image_key,
         api_key=options.api_key,
+        ca_file=options.ca_file,
         action_dim=options.action_dim,
         phases=options.phases,
         until_stop=options.until_stop,

@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--plugrl-state-key", default="obs", metavar="NAME", help="server --state-key")
     add("--plugrl-image-key", metavar="NAME", help="server --image-key")
     add("--plugrl-api-key", metavar="KEY", help="server --api-key")
+    add("--plugrl-ca-file", metavar="FILE", help="server --ca-file")
     add("--plugrl-phases", default="all", metavar="NAMES", help="server --phases")
     add("--plugrl-until-stop", action="store_true", help="server --until-stop")
     add("--plugrl-feedback-timeout", type=float, metavar="SECONDS", help="server, likewise")
@@ -105,6 +106,7 @@ class Grade:
             state_key=option("plugrl_state_key"),
             image_key=option("plugrl_image_key"),
             api_key=option("plugrl_api_key"),
+            ca_file=option("plugrl_ca_file"),
             action_dim=option("plugrl_action_dim"),
             phases=option("plugrl_phases"),
             until_stop=option("plugrl_until_stop"),

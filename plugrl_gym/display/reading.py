@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 __all__ = ["Reading", "seconds_in_words"]
+
+# Where room is short: why nothing moves is of most interest.
+_LEAST_FIRST: Final = ("latency", "clients", "note", "rate", "mean_return", "activity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +47,47 @@ class Reading:
     activity: str = ""
     table: tuple[str, ...] = ()
 
-    @property
-    def text(self) -> str:
-        """All but the steps, as short as a bar wants it."""
-        return ", ".join(self._parts("return"))
+    def text(self, room: int | None = None) -> str:
+        """All but the steps, as short as a bar wants it.
+
+        Args:
+            room: For so many characters: whole parts are left out, those of least interest first;
+                the one of most interest stays. None for all.
+
+        Example:
+            >>> reading = Reading(5632, rate=250.0, clients=1, activity="learning")
+            >>> reading.text()
+            '250 steps/s, 1 client, learning'
+            >>> reading.text(room=30)
+            '250 steps/s, learning'
+        """
+        parts = self._parts("return")
+        for name in _LEAST_FIRST:
+            if room is None or len(", ".join(parts.values())) <= room or len(parts) == 1:
+                break
+            parts.pop(name, None)
+        return ", ".join(parts.values())
 
     def __str__(self) -> str:
-        parts = list(self._parts("mean return"))
+        parts = list(self._parts("mean return").values())
         if self.steps is not None:
             of = "" if self.total is None else f" of {self.total:,}"
             parts.insert(0, f"{self.steps:,}{of} steps")
         return ", ".join(parts)
 
-    def _parts(self, mean_return: str) -> Iterator[str]:
+    def _parts(self, mean_return: str) -> dict[str, str]:
+        """What there is, by the name of its attribute."""
+        parts: dict[str, str] = {}
         if self.rate is not None:
-            yield f"{self.rate:,.0f} steps/s"
+            parts["rate"] = f"{self.rate:,.0f} steps/s"
         if self.mean_return is not None:
-            yield f"{mean_return} {self.mean_return:.1f}"
+            parts["mean_return"] = f"{mean_return} {self.mean_return:.1f}"
         if self.latency is not None:
-            yield f"p50 {seconds_in_words(self.latency)}"
+            parts["latency"] = f"p50 {seconds_in_words(self.latency)}"
         if self.clients is not None:
-            yield f"{self.clients} client{'' if self.clients == 1 else 's'}"
-        yield from filter(None, (self.note, self.activity, self.pause))
+            parts["clients"] = f"{self.clients} client{'' if self.clients == 1 else 's'}"
+        words = {"note": self.note, "activity": self.activity, "pause": self.pause}
+        return parts | {name: text for name, text in words.items() if text}
 
 
 def seconds_in_words(seconds: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol, TextIO
 
 from tqdm import tqdm
@@ -18,6 +19,8 @@ _BAR: Final = "{percentage:3.0f}%|{bar}| {n:,}/{total:,} [{elapsed}<{remaining}{
 # A bar without width: tqdm cuts only lines with a bar to the width of the terminal.
 _COUNTER: Final = "{n:,} steps [{elapsed}{postfix}]{bar:0}"
 _WORDS: Final = "{desc}{bar:0}"
+# What is left of a bar where words need the room.
+_SHORT: Final = 4
 _INTERVAL: Final = 3.0
 # The first line comes sooner: it is the sign that all is well.
 _FIRST: Final = 1.0
@@ -46,8 +49,10 @@ class Bar:
     def __init__(self, stream: TextIO, widget: Callable[..., Any] | None = None) -> None:
         self._stream = stream
         self._make: Callable[..., Any] = tqdm if widget is None else widget
+        self._widget = widget is not None
         self._colour = "green" if widget is None and coloured(stream) else None
         self._bar: Any = None
+        self._last = Reading()
         self._table: list[Any] = []
         self._began = False
 
@@ -61,12 +66,29 @@ class Bar:
             return
         if not self._began:
             self._begin(reading)
+        self._last = reading
         bar = self._bar
         bar.bar_format = _COUNTER if reading.total is None else _BAR
         # A run ends with a whole update; tqdm forgets a total that is exceeded.
         bar.total = None if reading.total is None else max(reading.total, reading.steps)
         bar.n = reading.steps
-        bar.set_postfix_str(reading.text)
+        room = self._room()
+        if room is not None and len(reading.pause) > max(room, 0):
+            bar.bar_format = _WORDS  # why nothing moves is of more interest than how far it is
+            bar.set_description_str(reading.pause)
+        else:
+            bar.set_postfix_str(reading.text(room))
+
+    def _room(self) -> int | None:
+        """How many characters are left beside a short bar and the steps; None for no end."""
+        shown = self._bar.format_dict
+        if self._widget or not shown["ncols"]:
+            return None
+        about_steps = self._bar.bar_format.replace("{bar}", " " * _SHORT).replace("{bar:0}", "")
+        line = tqdm.format_meter(
+            **{**shown, "bar_format": about_steps, "postfix": "", "colour": None}
+        )
+        return int(shown["ncols"]) - len(line) - len(", ")
 
     def _line(self, position: int = 0) -> Any:
         return self._make(
@@ -94,6 +116,9 @@ class Bar:
     def close(self) -> None:
         for line in reversed(self._table):
             line.close()
+        if self._began:
+            # What stays is how far it came: nothing goes on any more.
+            self.show(replace(self._last, activity="", pause="", table=()))
         if self._bar is not None:
             self._bar.leave = self._began
             self._bar.close()

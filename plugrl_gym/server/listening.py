@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -15,7 +16,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol.credentials import hide_key
 
-__all__ = ["client_urls", "keep_alive", "listen", "quiet_logger", "shut"]
+__all__ = ["check_address", "client_urls", "keep_alive", "listen", "quiet_logger", "shut"]
 
 _BOTH: Final = {
     "localhost": ("127.0.0.1", "::1"),
@@ -56,6 +57,7 @@ async def listen(
     Raises:
         UsageError: The port is taken or not permitted, or ``host`` is not of this machine.
     """
+    _check_name(host, port)
     for attempt in range(_ATTEMPTS):
         try:
             return await _listen_once(handler, host, port, options)
@@ -79,7 +81,7 @@ async def _listen_once(
         try:
             server = await serve(handler, address, port, **options)
         except OSError as error:
-            if error.errno in _NO_SUCH_ADDRESS or isinstance(error, socket.gaierror):
+            if _is_no_address(error):
                 refusal = refusal or error  # a machine without one of the two families
                 continue
             for opened in servers:
@@ -92,6 +94,42 @@ async def _listen_once(
         assert refusal is not None
         raise refusal
     return servers
+
+
+def check_address(host: str, port: int) -> None:
+    """Find out whether :func:`listen` can open an address, before anything that takes time.
+
+    Raises:
+        UsageError: As of :func:`listen`.
+    """
+    _check_name(host, port)
+    refusal: OSError | None = None
+    for address in _BOTH.get(host, (host,)):
+        try:
+            found = socket.getaddrinfo(address or None, port, type=socket.SOCK_STREAM)
+            for family, kind, protocol, _, place in found:
+                with socket.socket(family, kind, protocol) as probe:
+                    if os.name == "posix":  # as asyncio does; elsewhere it means something else
+                        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(place)
+            return
+        except OSError as error:
+            if not _is_no_address(error):
+                raise UsageError(_explain(error, host, port)) from error
+            refusal = refusal or error
+    assert refusal is not None
+    raise UsageError(_explain(refusal, host, port)) from refusal
+
+
+def _check_name(host: str, port: int) -> None:
+    try:
+        host.encode("idna")  # as getaddrinfo does, whose error this would be
+    except UnicodeError as error:
+        raise UsageError(_explain(OSError(), host, port)) from error
+
+
+def _is_no_address(error: OSError) -> bool:
+    return error.errno in _NO_SUCH_ADDRESS or isinstance(error, socket.gaierror)
 
 
 async def shut(servers: list[Server], patience: float) -> None:

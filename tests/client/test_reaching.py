@@ -24,9 +24,10 @@ from plugrl_gym import (
     UsageError,
 )
 from plugrl_gym.client import reaching
-from plugrl_gym.client.reaching import explain, tls_context, warn_of_plain_key
+from plugrl_gym.client.reaching import explain, warn_of_plain_key
 from plugrl_gym.server import PlugRLServer
 from plugrl_gym.server import tls_context as server_context
+from plugrl_gym.trust import tls_context
 from tests.client.conftest import sync
 from tests.support.certificates import Files, certificate_files
 from tests.support.raw_client import raw_client

@@ -113,6 +113,10 @@ def test_serve_on_a_port_in_use_names_it():
         (["serve", "-P", "n_steps"], "expected name=value, got 'n_steps'"),
         (["rollout", "CartPol-v1"], "Did you mean: `CartPole`"),
         (["train", "CartPol-v1"], "Did you mean: `CartPole`"),
+        (["rollout", ":CartPole-v1"], "'' is no name of a module"),
+        (["rollout", "..envs:Mine-v0"], "'..envs' is no name of a module"),
+        (["serve", "--algo", "random", "--url-file", "tests"], "that is a directory, not a file"),
+        (["plot", "tests", "--out", "README.md/x"], "README.md is a file, not a directory"),
         (["rollout", "CartPole-v1", "--url", "http://localhost:8000"], "use ws://localhost:8000"),
     ],
 )

@@ -14,7 +14,8 @@ from plugrl_gym import __version__, plot, rollout, serve, train
 from plugrl_gym.__main__ import main
 from plugrl_gym.agents.sb3.settings.algorithms import ALGORITHMS as LEARNERS
 from plugrl_gym.commands import options, space_text
-from plugrl_gym.commands.agents import check_run_dir, default_run_dir
+from plugrl_gym.commands.agents import default_run_dir
+from plugrl_gym.commands.naming import check_folder
 from plugrl_gym.commands.options import (
     assignment,
     collected,
@@ -230,7 +231,7 @@ def test_the_default_run_dir_is_new_and_not_made(tmp_path, monkeypatch):
 
 
 def test_a_run_dir_need_not_exist_yet(tmp_path):
-    check_run_dir(tmp_path / "a" / "b")
+    check_folder("--run-dir", tmp_path / "a" / "b")
     assert not (tmp_path / "a").exists()
 
 

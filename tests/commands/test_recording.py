@@ -97,6 +97,7 @@ def test_videos_are_never_overwritten(tmp_path: Path) -> None:
         (["--video-every", 2], {}, "--video-every needs --record-video DIR"),
         (["--record-video", "x"], {"env_id": None}, "does not go with --probe"),
         (["--record-video", __file__], {}, "is a file, not a directory"),
+        (["--record-video", f"{__file__}/x/y"], {}, f"{__file__} is a file, not a directory"),
         (["--record-minari", "a-v0"], {"procs": 2}, "does not go with --procs"),
     ],
 )

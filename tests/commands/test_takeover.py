@@ -55,6 +55,7 @@ def test_with_a_share_it_takes_over_sometimes_by_the_seed_of_the_envs() -> None:
         (("--takeover", "no_such_module:act"), "no_such_module:act: No module named"),
         (("--takeover", "tests.benchmarks.sparse_mountain_car:nobody"), "no attribute 'nobody'"),
         (("--takeover", "tests.benchmarks.sparse_mountain_car:SPARSE"), "str cannot be called"),
+        (("--takeover", ".expert:act"), "'.expert' is no name of a module"),
         (("--takeover-share", "0.5"), "need --takeover"),
         (("--takeover", EXPERT, "--takeover-length", "5"), "needs --takeover-share"),
     ],

@@ -10,9 +10,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from plugrl_gym.agents.random_agent import RandomAgent
 from plugrl_gym.conformance.cli import main
+from plugrl_gym.server import tls_context
 from tests.conformance.strangers import free_port
+from tests.support.certificates import certificate_files
 from tests.support.programs import ROOT, reference_server
+from tests.support.serving import running
 
 
 def test_clean_server_exits_with_0_and_a_report(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,6 +45,21 @@ def test_server_that_cannot_be_graded_exits_with_1(capsys: pytest.CaptureFixture
     assert "could not be graded" in capsys.readouterr().out
 
 
+def test_server_behind_tls_is_graded_where_its_certificate_is_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = certificate_files(tmp_path)
+    context = tls_context(files.cert, files.key)
+    with running(RandomAgent(horizon=2), ssl_context=context) as run:
+        arguments = ["server", "--url", run.url, "--phases", "scoping"]
+        assert main(arguments) == 1
+        assert "is not trusted (" in capsys.readouterr().out
+        assert main([*arguments, "--ca-file", str(files.ca)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"server {run.url}: no violation of PlugRL v1 found\n")
+    assert err == ""
+
+
 def test_json_and_junit_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "report.xml"
     with reference_server("--bug", "env-major") as (_, port):
@@ -65,6 +84,8 @@ def test_json_and_junit_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["server", "--url", "ws://h:1", "--phases", "none"], "no phase 'none'"),
         (["server", "--url", "ws://h:1", "--timeout", "soon"], "invalid float value: 'soon'"),
         (["server", "--url", "ws://h:1", "--timeout", "-1"], "must be a positive number"),
+        (["server", "--url", "wss://h:1", "--ca-file", "/no/such.pem"], "cannot read /no/such.pem"),
+        (["server", "--url", "ws://h:1", "--ca-file", "/no/such.pem"], "ws://h:1 has no TLS"),
         (["server", "--url", "ws://h:1", "--state-dim", "0"], "at least one dimension"),
         (["server", "--url", "ws://h:1", "--junit", "/no/such/dir/f.xml"], "No such file"),
         (["client", "--command", "true", "--scenario", "none"], "none"),
@@ -97,7 +118,7 @@ def test_module_runs_as_a_program() -> None:
     )
     assert done.returncode == 0
     for option in (
-        "--url", "--state-dim", "--state-key", "--image-key", "--api-key", "--phases",
+        "--url", "--state-dim", "--state-key", "--image-key", "--api-key", "--ca-file", "--phases",
         "--until-stop", "--feedback-timeout", "--timeout", "--json", "--junit",
     ):  # fmt: skip
         assert option in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import types
 
@@ -39,8 +40,30 @@ def test_a_bar_has_what_there_is_and_stays(terminal):
     line, end = shown(terminal, reading)
     assert line.startswith(" 28%|█")
     assert "| 5,632/20,000 [00:00<" in line
-    assert line.endswith(", 250 steps/s, return 40.6, 1 client, learning]")
+    assert ", 250 steps/s, return 40.6, 1 client, learning]" in terminal.getvalue()
     assert end == ""
+
+
+def test_what_stays_of_a_bar_tells_of_nothing_that_goes_on(terminal):
+    going_on = Reading(5, 10, rate=9.0, activity="saving", pause="no client, 3 s")
+    line, _ = shown(terminal, going_on, Reading(pause="drawing, 2 s"))
+    assert line.endswith(", 9 steps/s]")
+
+
+@pytest.mark.parametrize("total", [1_000_000, None])
+@pytest.mark.parametrize("pause", ["", "waiting for the server, 12 s"])
+@pytest.mark.parametrize("columns", [60, 80, 100, 200])
+def test_a_line_is_whole_on_a_terminal_of_any_width(columns, pause, total):
+    with pseudo_terminal(columns) as (ours, its):
+        bar = Bar(its)
+        bar.show(Reading(682_048, total, 1466.0, 9, -123.4, 0.0022, 2, "note", pause))
+        bar.close()
+        its.close()
+        drawn = read_all(ours)
+    assert widest(drawn) <= columns
+    # Beside the steps, or where there is no room for both in their place.
+    words = pause or "return -123.4"
+    assert re.search(rf"(, |\r){words}[], \r\x1b]", drawn), drawn
 
 
 def test_a_run_that_overshoots_is_complete(terminal):

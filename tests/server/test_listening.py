@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from websockets.sync.client import connect
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol import Observation
 from plugrl_gym.server import PlugRLServer
-from plugrl_gym.server.listening import _explain, client_urls, keep_alive
+from plugrl_gym.server.listening import _explain, check_address, client_urls, keep_alive
 from tests.support.raw_client import DEADLINE, raw_client
 from tests.support.serving import FakeAgent, running
 
@@ -51,14 +52,37 @@ def test_port_in_use_is_one_sentence_and_leaves_the_agent_alone() -> None:
     assert agent.closed == 0
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_port_in_use_is_found_before_a_server_is_made(host: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"port {port} of {host} is in use: stop"):
+            check_address(host, port)
+    check_address(host, port)
+
+
+@pytest.mark.parametrize("host", ["", "::", "0.0.0.0", "localhost", "127.0.0.1"])
+def test_address_that_can_be_opened_is_let_pass(host: str) -> None:
+    check_address(host, 0)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "a" * 64])
+def test_address_of_no_interface_is_found_before_a_server_is_made(host: str) -> None:
+    with pytest.raises(UsageError, match=f"cannot listen on {host}, port 0"):
+        check_address(host, 0)
+
+
 def test_foreign_address_is_one_sentence() -> None:
     with pytest.raises(UsageError, match=r"cannot listen on 192\.0\.2\.1, port 0"):
         PlugRLServer(FakeAgent(), "192.0.2.1", 0, insecure=True).serve()
 
 
-def test_unknown_host_name_is_one_sentence() -> None:
-    with pytest.raises(UsageError, match=r"cannot listen on no-such-host\.invalid"):
-        PlugRLServer(FakeAgent(), "no-such-host.invalid", 0, insecure=True).serve()
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 64, "a..b"])
+def test_unknown_host_name_is_one_sentence(host: str) -> None:
+    with pytest.raises(UsageError, match=f"cannot listen on {re.escape(host)}"):
+        PlugRLServer(FakeAgent(), host, 0, insecure=True).serve()
 
 
 def test_missing_permission_names_the_cure() -> None:

@@ -79,10 +79,10 @@ class Fleet:
         total = summed([member.counts() for member in self._members], lasted)
         self._output.say(final_table(self._members, total))
         self._show_stages()
-        if interrupted:
-            raise KeyboardInterrupt
         processes = [self._account(member) for member in self._members]
         self._output.result({**about, **total, "processes": processes})
+        if interrupted:
+            raise KeyboardInterrupt
         return EXIT_FAILED if any(member.died for member in self._members) else 0
 
     def _show_stages(self) -> None:

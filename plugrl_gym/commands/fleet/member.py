@@ -88,7 +88,9 @@ class Member:
     def counts(self) -> dict[str, Any]:
         """What it did: its result, or what it last told."""
         if self.child.result is not None:
-            return self.child.result
+            # What was let go, because the run is over, calls itself interrupted.
+            finished = self._let_go or self.child.result.get("finished", False)
+            return {**self.child.result, "finished": finished}
         reading = self.reading
         return {
             "env_steps": reading.steps or 0,

@@ -51,7 +51,7 @@ def summed(results: Sequence[Mapping[str, Any]], wall_seconds: float) -> dict[st
     return total | {
         "steps_per_second": steps / wall_seconds if wall_seconds > 0 else 0.0,
         "wall_seconds": wall_seconds,
-        "finished": all(result.get("finished", False) for result in results),
+        "finished": _all_finished(results),
         "books": summed_books([result.get("books") for result in results]),
     }
 
@@ -62,8 +62,13 @@ def _judged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         tuple(total for result in results for total in result.get("returns", ())),
         tuple(length for result in results for length in result.get("lengths", ())),
         sum(result.get("env_steps", 0) for result in results),
-        all(result.get("finished", False) for result in results),
+        _all_finished(results),
     ).to_dict()
+
+
+def _all_finished(results: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the server ended the run for each; of none, nothing is finished."""
+    return bool(results) and all(result.get("finished", False) for result in results)
 
 
 def summed_books(books: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:

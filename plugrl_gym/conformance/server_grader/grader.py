@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Iterator
+from os import PathLike
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ from plugrl_gym.conformance.server_grader.scene import Scene
 from plugrl_gym.conformance.server_grader.scoping import SCOPING
 from plugrl_gym.conformance.server_grader.spaces import SPACES
 from plugrl_gym.errors import UsageError
+from plugrl_gym.trust import tls_context
 
 __all__ = ["PHASES", "grade_server"]
 
@@ -51,6 +53,7 @@ def grade_server(
     state_key: str = "obs",
     image_key: str | None = None,
     api_key: str | None = None,
+    ca_file: str | PathLike[str] | None = None,
     action_dim: int = 3,
     phases: str | Iterable[str] = "all",
     until_stop: bool = False,
@@ -68,6 +71,8 @@ def grade_server(
         state_key: The name of that state.
         image_key: The name of the 64 x 64 x 3 image that its policy reads; None if it reads none.
         api_key: The key that it requires.
+        ca_file: For ``wss://``: a PEM file with the certificates to trust, of an authority or its
+            own; None for those that the system trusts.
         action_dim: Elements of an action, for servers that do not declare it.
         phases: ``"all"``, or phases by name; ``"errors:*dtype*"`` selects cases of a phase.
         until_stop: Go on until the server ends the run, and grade the end; else it is left
@@ -95,6 +100,7 @@ def grade_server(
         url=url,
         scene=Scene.of(state_dim, state_key, image_key),
         api_key=api_key,
+        trust=tls_context(url, ca_file),
         action_dim=action_dim,
         timeout=timeout,
         feedback_timeout=feedback_timeout,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ class Options:
     url: str
     scene: Scene
     api_key: str | None = None
+    trust: ssl.SSLContext | None = None
     action_dim: int = 3
     timeout: float = 30.0
     feedback_timeout: float | None = None
@@ -150,6 +152,7 @@ class Grading:
             self.options.url,
             self.timeout,
             api_key=self.options.api_key,
+            trust=self.options.trust,
             compression=compression,
         )
 

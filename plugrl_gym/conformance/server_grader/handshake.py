@@ -49,7 +49,7 @@ def _status_with(grading: Grading, key: str | None) -> int | None:
     """The HTTP status of a handshake with ``key``; 101 where it succeeds."""
     options = grading.options
     try:
-        with open_peer(options.url, options.timeout, api_key=key):
+        with open_peer(options.url, options.timeout, api_key=key, trust=options.trust):
             return 101
     except Unreachable as error:
         return error.status

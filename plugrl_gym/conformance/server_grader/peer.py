@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -176,7 +177,12 @@ class Ping:
 
 @contextlib.contextmanager
 def open_peer(
-    url: str, seconds: float, *, api_key: str | None = None, compression: bool = False
+    url: str,
+    seconds: float,
+    *,
+    api_key: str | None = None,
+    trust: ssl.SSLContext | None = None,
+    compression: bool = False,
 ) -> Iterator[Peer]:
     """Connect within ``seconds``.
 
@@ -189,6 +195,7 @@ def open_peer(
             connection = stack.enter_context(
                 connect(
                     url,
+                    ssl=trust,
                     compression="deflate" if compression else None,
                     additional_headers=headers,
                     proxy=None,
@@ -245,6 +252,11 @@ def _unreachable(url: str, seconds: float, error: Exception) -> Unreachable:
             return Unreachable(f"{url} did not complete a WebSocket handshake within {seconds:g} s")
         case ConnectionRefusedError():
             return Unreachable(f"nothing listens at {url}: connection refused")
+        case ssl.SSLCertVerificationError():
+            return Unreachable(
+                f"the certificate of {url} is not trusted ({error.verify_message}): name that of "
+                "its authority, or its own, with --ca-file"
+            )
         case socket.gaierror():
             return Unreachable(f"the host of {url} is unknown: {error.strerror}")
     return Unreachable(f"{url} cannot be reached: {error or type(error).__name__}")

@@ -67,3 +67,7 @@ def test_evaluations_are_judged_over_all_episodes():
 def test_the_examples_in_docstrings_are_true():
     tried = doctest.testmod(sums)
     assert (tried.failed, tried.attempted > 0) == (0, True)
+
+
+def test_of_no_process_nothing_is_finished():
+    assert not summed([], 1.0)["finished"]

@@ -70,6 +70,13 @@ def test_one_that_is_away_when_the_run_is_over_is_let_go(reading):
     assert late.counts()["finished"]
 
 
+def test_one_that_is_let_go_tells_what_it_did():
+    late = member(reading=Reading(7, pause="waiting for a server"))
+    late.let_go_if_away()
+    late.child.result = {"env_steps": 7, "finished": False}
+    assert late.counts() == {"env_steps": 7, "finished": True}
+
+
 def test_one_that_still_steps_when_the_run_is_over_is_not_let_go():
     busy = member(reading=Reading(7))
     busy.let_go_if_away()
