@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
 
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol.fields import first_non_finite
 from plugrl_gym.spaces import ActionLayout
-from plugrl_gym.spaces.casting import lost
+from plugrl_gym.spaces.casting import as_array, lost
 
 __all__ = ["read_actions", "read_slots"]
 
@@ -23,10 +22,10 @@ def read_slots(slots: Any) -> list[int]:
     Raises:
         UsageError: They are something else.
     """
-    array = np.atleast_1d(np.asarray(slots))
+    array = np.atleast_1d(as_array(slots, "slots"))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise UsageError(
-            f"slots: expected integers [m], got {array.dtype.name} {list(np.shape(slots))}"
+            f"slots: expected integers [m], got {array.dtype.name} {list(array.shape)}"
         )
     numbers: list[int] = array.tolist()
     if len(set(numbers)) < len(numbers):
@@ -51,21 +50,21 @@ def read_actions(
     Raises:
         UsageError: Another shape, or a number that the action space cannot hold.
     """
-    given = np.asarray(actions)
-    row = (len(slots), *layout.shape)
+    given = as_array(actions, "actions")
+    row, shape = (len(slots), *layout.shape), list(given.shape)
     if horizon == 1 and given.shape == row:
         given = given[None]
     if given.shape != (horizon, *row) or given.dtype.kind not in "buif":
         alone = f"{list(row)} or " if horizon == 1 else ""
         raise UsageError(
             f"actions: expected numbers {alone}{[horizon, *row]} for {len(slots)} slots, got "
-            f"{given.dtype.name} {list(np.shape(actions))}"
+            f"{given.dtype.name} {shape}"
         )
     bad = first_non_finite(given)
     if bad is None:
         mislaid = lost(given, layout.dtype)
-        if not isinstance(layout.space, spaces.Box):
-            outside = _outside(given, layout)
+        outside = layout.no_index(given)
+        if outside is not None:
             mislaid = outside if mislaid is None else mislaid | outside
         if mislaid is None or not mislaid.any():
             return np.ascontiguousarray(given, dtype=layout.dtype)
@@ -74,9 +73,3 @@ def read_actions(
     raise UsageError(
         f"actions: slot {slots[bad[1]]} would get {given[bad]}, which is not in {name}"
     )
-
-
-def _outside(actions: npt.NDArray[Any], layout: ActionLayout) -> npt.NDArray[np.bool_]:
-    low, high = layout.bounds
-    outside: npt.NDArray[np.bool_] = (actions < low) | (actions > high)
-    return outside

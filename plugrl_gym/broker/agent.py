@@ -143,6 +143,9 @@ class BrokerAgent(Agent):
         missed = self._desk.tell(client, feedback.env_indices.tolist(), told)
         return {_GIVEN_UP: missed} if missed else None
 
+    def feedback_dropped(self, client: Client) -> None:
+        self._desk.idle(client)
+
     def leave(self, client: Client) -> None:
         self._desk.leave(client)
 

@@ -157,6 +157,11 @@ class Desk:
                     mine[env].told, mine[env].told_at = each, now
             return sum(env not in mine for env in envs)
 
+    def idle(self, client: Client) -> None:
+        """A connection has fed back nothing that could be told; it asks again, or it ends."""
+        with self._changed:
+            self._idle[client] = time.monotonic()
+
     def leave(self, client: Client) -> None:
         """A connection has ended, and with it its slots; what they have told is still a row."""
         with self._changed:

@@ -15,10 +15,14 @@ __all__ = ["join_info", "split_info"]
 
 
 def split_info(info: Mapping[str, Any], rows: int) -> list[dict[str, Any]]:
-    """One map for each row; what cannot be split into ``rows`` is left out."""
+    """One map for each row; what cannot be split into ``rows`` is left out.
+
+    A key that begins with ``_`` is a mask, or nothing: beside the key of another client it would
+    be taken for that one's mask.
+    """
     split: list[dict[str, Any]] = [{} for _ in range(rows)]
     for key, value in info.items():
-        if key.startswith("_") and key[1:] in info:
+        if key.startswith("_"):
             continue
         has = _mask(info.get(f"_{key}"), rows)
         if isinstance(value, Mapping):

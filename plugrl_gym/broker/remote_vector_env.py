@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -23,6 +22,7 @@ from plugrl_gym.broker.waiting import Wait
 from plugrl_gym.errors import ConnectTimeout, UsageError
 from plugrl_gym.notices import log_wait
 from plugrl_gym.server import Client, Refusal
+from plugrl_gym.spaces.casting import as_array
 
 if TYPE_CHECKING:
     from plugrl_gym.agents.sb3.vec_env import SB3VecEnv
@@ -232,7 +232,7 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         if self._record is not None:
             raise UsageError("the last step was interrupted: call reset() first")
         taken = self._seats.taken
-        given = np.asarray(actions)
+        given = as_array(actions, "actions")
         if given.shape[:1] != (self.num_envs,):
             raise UsageError(
                 f"actions: expected one for each of {self.num_envs} envs, got shape "

@@ -13,6 +13,8 @@ from gymnasium.vector import VectorEnv
 
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol import EXECUTED_ACTIONS, Observation
+from plugrl_gym.spaces import ActionLayout
+from plugrl_gym.spaces.casting import as_array
 
 __all__ = [
     "as_numpy",
@@ -141,21 +143,39 @@ def merge_info(
     return merged
 
 
-def read_actions(actions: Any, planned: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """What a caller gave to execute in place of ``planned``, in its shape and dtype; a copy.
+def read_actions(
+    actions: Any,
+    planned: npt.NDArray[Any],
+    rows: npt.NDArray[np.bool_] | None = None,
+    who: str = "step(actions)",
+) -> npt.NDArray[Any]:
+    """What a caller gave to execute in place of ``planned``, in its shape and dtype.
+
+    Args:
+        actions: The caller's.
+        planned: [n, *da], the server's.
+        rows: bool [n], those that the caller speaks for, whatever stands in the others; None for
+            all.
+        who: Begins the sentence of an error.
+
+    Returns:
+        A copy of ``planned`` with these rows replaced.
 
     Raises:
         UsageError: Another shape, a dtype that does not fit, or a number that is not finite.
     """
-    given = np.asarray(actions)
+    given = as_array(actions, who)
     if given.shape != planned.shape or not np.can_cast(given.dtype, planned.dtype, "same_kind"):
         raise UsageError(
-            f"step(actions): expected {planned.dtype} {list(planned.shape)}, got {given.dtype} "
+            f"{who}: expected {planned.dtype} {list(planned.shape)}, got {given.dtype} "
             f"{list(given.shape)}"
         )
-    executed: npt.NDArray[Any] = given.astype(planned.dtype)
-    if executed.dtype.kind == "f" and not np.isfinite(executed).all():
-        raise UsageError("step(actions): an action is NaN or infinite")
+    executed = planned.copy()
+    spoken_for = slice(None) if rows is None else rows
+    with np.errstate(over="ignore"):  # what becomes infinite is refused next
+        executed[spoken_for] = given[spoken_for]
+    if executed.dtype.kind == "f" and not np.isfinite(executed[spoken_for]).all():
+        raise UsageError(f"{who}: an action is NaN or infinite")
     return executed
 
 
@@ -164,6 +184,7 @@ def read_override(
     planned: npt.NDArray[Any],
     running: npt.NDArray[np.bool_],
     features: Sequence[str],
+    layout: ActionLayout,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """What to run, and in which rows it differs from what the server chose.
 
@@ -172,16 +193,19 @@ def read_override(
         planned: [n, *da], the server's.
         running: bool [n], the rows in which there is one of the server's.
         features: What the server offers.
+        layout: Of the envs' actions.
 
     Returns:
         [n, *da], and bool [n].
 
     Raises:
-        UsageError: As :func:`read_actions`; or the server could not be told of a difference.
+        UsageError: As :func:`read_actions`; a number outside the action space, of which
+            ``layout.out_of_bounds`` makes an error; or the server could not be told of a
+            difference.
     """
     if actions is None:
         return planned, np.zeros(len(planned), dtype=np.bool_)
-    executed = read_actions(actions, planned)
+    executed = _inside(read_actions(actions, planned), layout)
     different = (executed != planned).reshape(len(planned), -1).any(axis=1)
     overridden: npt.NDArray[np.bool_] = different & running
     if overridden.any() and EXECUTED_ACTIONS not in features:
@@ -191,6 +215,21 @@ def read_override(
             "learn from an action that was not run"
         )
     return executed, overridden
+
+
+def _inside(actions: npt.NDArray[Any], layout: ActionLayout) -> npt.NDArray[Any]:
+    """``actions`` [n, *da] inside the bounds of their space, as a server's would be."""
+    low, high = layout.bounds
+    outside = (actions < low) | (actions > high)
+    if not outside.any():
+        return actions
+    if layout.clipping:
+        clipped: npt.NDArray[Any] = np.clip(actions, low, high)
+        return clipped
+    raise UsageError(
+        f"step(actions): {actions[outside][0]} for env {np.nonzero(outside)[0][0]} lies outside "
+        f"{layout.space}"
+    )
 
 
 def read_reset_mask(

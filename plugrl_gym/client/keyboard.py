@@ -78,7 +78,8 @@ class Keyboard:
         if not self._held:
             return None
         row = slice(self._env, self._env + 1)
-        actions[row] = read_actions([self._actions[self._held[-1]]], actions[row])
+        held = self._actions[self._held[-1]]
+        actions[row] = read_actions([held], actions[row], who="Keyboard")
         return actions, np.arange(len(actions)) == self._env
 
     def _read(self) -> None:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from plugrl_gym.client.handed_out import read_actions
 from plugrl_gym.errors import UsageError
+from plugrl_gym.spaces.casting import as_array
 
 __all__ = ["Sometimes", "Takeover", "replaced"]
 
@@ -50,17 +51,15 @@ def replaced(
     if wanted is None:
         return None
     if not isinstance(wanted, tuple):
-        return read_actions(wanted, planned)
+        return read_actions(wanted, planned, who="takeover")
     if len(wanted) != 2:
         raise UsageError(f"takeover: expected actions, or (actions, mask), got {len(wanted)} parts")
-    mask = np.asarray(wanted[1])
+    mask = as_array(wanted[1], "takeover: mask")
     if mask.shape != planned.shape[:1] or mask.dtype != np.bool_:
         raise UsageError(
             f"takeover: expected a mask bool [{len(planned)}], got {mask.dtype} {list(mask.shape)}"
         )
-    executed = planned.copy()
-    executed[mask] = read_actions(wanted[0], planned)[mask]
-    return executed
+    return read_actions(wanted[0], planned, mask, who="takeover")
 
 
 class Sometimes:

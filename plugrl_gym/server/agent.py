@@ -144,6 +144,12 @@ class Agent(ABC):
             RemoteProtocolError: The observation does not fit; only this client is closed.
         """
 
+    def feedback_dropped(self, client: Client) -> None:
+        """A feedback has come of which the server had to drop every row (SPEC 6.5.25, 6.5.26).
+
+        As after :meth:`feedback`, nothing but an infer can come from this client next.
+        """
+
     def leave(self, client: Client) -> None:
         """The connection is gone; chunks that it had not fed back never will be."""
 

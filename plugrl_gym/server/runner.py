@@ -169,6 +169,19 @@ class AgentRunner:
             book.left_out(feedback, UNFIT if isinstance(error, RemoteProtocolError) else FAILED)
             raise
 
+    async def feedback_dropped(self, client: Client) -> None:
+        """See :meth:`Agent.feedback_dropped`.
+
+        Raises:
+            RunEnded: The run is over; by this call, where the agent raised.
+        """
+        async with self.lock:
+            self._check()
+            try:
+                self.agent.feedback_dropped(client)
+            except Exception as error:
+                raise self.fail(error) from None
+
     async def _learn(self) -> None:
         """Learn once while everything else waits."""
         if self._aside is not None:

@@ -217,7 +217,9 @@ class Session:
         if received.stale or received.non_finite:
             self._report(received)
         feedback = received.feedback
-        if feedback is not None:
+        if feedback is None:
+            await self._services.runner.feedback_dropped(self.client)
+        else:
             await self._services.runner.feedback(self.client, feedback, book)
             if not self._proven:
                 self._proven = True

@@ -62,6 +62,11 @@ class ActionLayout:
             raise UnsupportedSpace(f"an action of shape {list(self.shape)} holds no number at all")
 
     @property
+    def clipping(self) -> bool:
+        """Whether a number outside goes to its bound; an index has no direction to clip towards."""
+        return self.out_of_bounds == "clip" and isinstance(self.space, spaces.Box)
+
+    @property
     def bounds(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Least and greatest action, both of the space's shape and dtype."""
         return self._low, self._high
@@ -92,14 +97,23 @@ class ActionLayout:
         outside = below | above
         if not outside.any():
             return self._cast(chunk)
-        # An index outside a Discrete is no direction to clip towards: it is an error always.
-        if self.out_of_bounds == "error" or not isinstance(self.space, spaces.Box):
+        if not self.clipping:
             raise RemoteProtocolError(
                 f"action.data.action: {chunk[outside][0]} lies outside {self._name()}"
             )
         inside = self._cast(np.where(outside, np.zeros((), chunk.dtype), chunk))
         clipped = np.where(below, self._low, np.where(above, self._high, inside))
         return np.ascontiguousarray(clipped)
+
+    def no_index(self, actions: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
+        """Where ``actions`` [..., *da] have an index that is none; None for a Box, which has none.
+
+        Nobody can choose what becomes of such a one.
+        """
+        if isinstance(self.space, spaces.Box):
+            return None
+        outside: npt.NDArray[np.bool_] = (actions < self._low) | (actions > self._high)
+        return outside
 
     def clips(self, action: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """bool [H, n]: the steps of a chunk [H, n, *da] of which :meth:`decode` moves a number."""

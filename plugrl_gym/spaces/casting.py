@@ -7,10 +7,24 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LARGEST", "lost", "too_large"]
+from plugrl_gym.errors import UsageError
+
+__all__ = ["LARGEST", "as_array", "lost", "too_large"]
 
 #: Beyond it a square, of a loss or of an optimizer, is infinite in float32.
 LARGEST: Final = float(np.sqrt(np.finfo(np.float32).max))
+
+
+def as_array(value: Any, name: str) -> npt.NDArray[Any]:
+    """What a caller gave, as an array.
+
+    Raises:
+        UsageError: It has rows of different shapes.
+    """
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise UsageError(f"{name}: expected one array: {error}") from None
 
 
 def lost(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[np.bool_] | None:

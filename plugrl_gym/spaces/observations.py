@@ -294,6 +294,9 @@ def _numbers(leaf: Leaf, part: Any) -> _Array:
 
 def _state_to_wire(leaf: Leaf, part: Any) -> _Array:
     array = np.array(_numbers(leaf, part), order="C")
+    wrong = _no_index(leaf, array, "of env")
+    if wrong is not None:
+        raise UsageError(f"the env's observation {leaf.path!r} does not fit its space: {wrong}")
     if array.dtype.kind == "b":
         array = array.view(np.uint8)
     return array.reshape(len(array), *leaf.wire_shape)
@@ -334,7 +337,30 @@ def _decode_leaf(leaf: Leaf, observation: Observation, where: str) -> Any:
     if leaf.kind == "codes":
         return _codes_from_wire(_cast(array, np.dtype(np.uint32), name), name)
     dtype = np.dtype(leaf.space.dtype).newbyteorder("=")
-    return _cast(array, dtype, name).reshape(len(array), *_shape(leaf.space))
+    part = _cast(array, dtype, name).reshape(len(array), *_shape(leaf.space))
+    wrong = _no_index(leaf, part, "in row")
+    if wrong is not None:
+        raise RemoteProtocolError(f"{name}: {wrong}")
+    return part
+
+
+def _no_index(leaf: Leaf, part: _Array, of: str) -> str | None:
+    """Where [n, *shape] holds an index that is none; whoever looks it up would fail.
+
+    A Box is another matter: many envs leave the bounds that they declare, and nothing breaks.
+    """
+    space = leaf.space
+    if isinstance(space, spaces.Discrete):
+        beyond: Any = int(space.start) + int(space.n)
+    elif isinstance(space, spaces.MultiDiscrete):
+        beyond = space.start.astype(np.int64) + space.nvec
+    else:
+        return None
+    outside = (part < space.start) | (part >= beyond)
+    if not outside.any():
+        return None
+    among = " ".join(str(space).split())[:80]
+    return f"{part[outside][0]} {of} {np.nonzero(outside)[0][0]} lies outside {among}"
 
 
 def _pick(group: Mapping[str, _Array], leaf: Leaf, name: str) -> _Array:

@@ -44,6 +44,7 @@ def test_a_number_outside_a_box_is_let_through() -> None:
         ([[0.0], [0.0]], 1, BOX, r"expected numbers \[2, 2\] or \[1, 2, 2\] for 2 slots"),
         (np.zeros((2, 2)), 3, BOX, r"expected numbers \[3, 2, 2\] for 2 slots"),
         ([["a", "b"], ["c", "d"]], 1, BOX, "expected numbers"),
+        ([[0.0, 0.0], [0.0]], 1, BOX, "actions: expected one array"),
         ([[0.0, 0.0], [np.nan, 0.0]], 1, BOX, "slot 9 would get nan"),
         ([[0.0, 1e300], [0.0, 0.0]], 1, BOX, r"slot 4 would get 1e\+300"),
         ([1, 0], 1, DISCRETE, "slot 9 would get 0, which is not in Discrete"),
@@ -66,3 +67,5 @@ def test_slots_are_distinct_integers() -> None:
         read_slots([1, 1])
     with pytest.raises(UsageError, match="expected integers"):
         read_slots([0.5])
+    with pytest.raises(UsageError, match="slots: expected one array"):
+        read_slots([[1], [2, 3]])

@@ -203,6 +203,17 @@ def test_envs_that_a_mute_client_has_told_nothing_of_are_let_go_of_too() -> None
     assert desk.tell(one, [0, 1], [told(3.0), told(4.0)]) == 1
 
 
+def test_envs_of_a_client_that_told_nothing_of_use_and_is_mute_are_let_go_of() -> None:
+    desk, one = Desk(), client()
+    desk.ask(one, [0, 1], "before")
+    take(desk)
+    answer(desk, [0, 1])
+    desk.idle(one)
+    assert desk.give_up([0, 1], 60.0) == []
+    assert desk.give_up([0, 1], 0.0) == [0, 1]
+    assert desk.take(1) is not None
+
+
 def test_envs_of_a_client_that_asks_for_others_are_let_go_of_once_it_has_told_of_them() -> None:
     desk, one = Desk(), client()
     desk.ask(one, [0, 1, 2], "before")
@@ -259,6 +270,13 @@ class Model:
         heard = [value for value in rows.values() if value not in self.in_vain]
         self.told.extend(heard)
         assert missed == len(rows) - len(heard)
+
+    def drop(self, number: int, envs: list[int]) -> None:
+        if number in self.open or number not in self.holding:
+            return
+        for env in envs:
+            self.holding[number].pop(env, None)
+        self.desk.idle(self.clients[number])
 
     def give_up(self, slots: list[int]) -> None:
         for slot in self.desk.give_up(slots, 0.0):
@@ -326,7 +344,7 @@ def test_after_any_sequence_every_row_was_delivered_once_and_to_its_slot(
     model = Model()
     for _ in range(data.draw(st.integers(1, 40))):
         number = data.draw(st.integers(0, 2))
-        match data.draw(st.integers(0, 6)):
+        match data.draw(st.integers(0, 7)):
             case 0 | 1:
                 model.ask(number, data.draw(ENVS))
             case 2:
@@ -337,6 +355,8 @@ def test_after_any_sequence_every_row_was_delivered_once_and_to_its_slot(
                 model.answer(data.draw(SLOTS))
             case 5:
                 model.give_up(data.draw(SLOTS))
+            case 6:
+                model.drop(number, data.draw(ENVS))
             case _ if data.draw(st.booleans()):
                 model.leave(number)
     assert model.desk.uncollected() == len(model.told) - len(model.delivered)

@@ -370,6 +370,18 @@ def test_observation_that_does_not_fit_closes_its_client_only(broker: EnvBroker)
         good.answer()
 
 
+def test_index_that_is_none_closes_its_client_and_reaches_no_trainer() -> None:
+    """A network that looks it up would fail, and all clients with it."""
+    places = spaces.Discrete(3)
+    with EnvBroker(observation_space=places, action_space=ACTION) as broker:
+        for place in (3, -1):
+            with raw_client(broker.url) as client:
+                seen = Observation(states={"obs": np.array([[place]])}, text=[""])
+                client.ask(0, observation=seen)
+                assert client.closed() == (1001, "plugrl-server-resync")
+        assert len(broker.collect_async(1, 0.0)) == 0
+
+
 def test_client_that_evaluates_is_served_only_where_the_trainer_says_so(broker: EnvBroker) -> None:
     judged = declare(ACTION, mode="eval")
     with raw_client(broker.url) as client:

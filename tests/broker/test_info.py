@@ -51,6 +51,7 @@ def test_info_of_a_foreign_client_is_split_where_it_can_be() -> None:
         "short": np.array([1.0]),
         "deep": {"q": np.array([5, 6]), "r": np.zeros(3)},
         "_word": "no mask",
+        "_speeds": np.ones((2, 3)),
     }
     assert split_info(info, 2) == [
         {"speed": 1.0, "names": "a", "deep": {"q": 5}},

@@ -591,6 +591,23 @@ def test_client_that_has_fed_back_some_of_its_envs_and_does_not_ask_is_lost_with
     assert info["disconnected"].tolist() == [False, True, False]
 
 
+@pytest.mark.parametrize("stale", [False, True])
+def test_client_whose_feedback_was_dropped_whole_and_does_not_ask_is_lost(
+    stale: bool, two: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    envs, first, second = two
+    monkeypatch.setattr("plugrl_gym.broker.waiting._SLICE", 0.02)
+    envs._stall_timeout = 0.1
+    with stepping(envs, [0, 1]) as result:
+        Env(first, 0).obey(3.0)
+        second.answer()
+        second.say(feedback_of(7) if stale else feedback_of(0, rewards=[np.nan]))
+        _, reward, _, truncated, info = result()
+    assert (reward.tolist(), truncated.tolist()) == ([1.0, 0.0], [False, True])
+    assert info["disconnected"].tolist() == [False, True]
+    assert "has not asked for an action for 0.1 s" in caplog.text
+
+
 # -- a trainer goes on ------------------------------------------------------------------------
 
 

@@ -99,14 +99,50 @@ def test_a_server_that_cannot_be_told_is_not_lied_to(wrap: Wrap) -> None:
         (np.zeros(2), r"expected int64 \[2\], got float64 \[2\]"),
         ((np.zeros(2, np.int64), [1, 0]), r"takeover: expected a mask bool \[2\], got int64 \[2\]"),
         ((np.zeros(2, np.int64), [True]), r"takeover: expected a mask bool \[2\], got bool \[1\]"),
+        (np.array([0, 2]), r"2 for env 1 lies outside Discrete\(2\)"),
+        ([[0], [0, 1]], "takeover: expected one array"),
+        ((np.zeros(2, np.int64), [[True], []]), "takeover: mask: expected one array"),
         ((np.zeros(2, np.int64),), r"takeover: expected actions, or \(actions, mask\), got 1 part"),
     ],
-    ids=["shape", "dtype", "no mask", "short mask", "no pair"],
+    ids=["shape", "dtype", "no mask", "short mask", "index", "ragged", "ragged mask", "no pair"],
 )
 def test_what_are_no_actions_is_refused(wrap: Wrap, wanted: Any, text: str) -> None:
-    envs = wrap(sync(CountingEnv(9), CountingEnv(9)), zeros())
+    env = CountingEnv(9)
+    envs = wrap(sync(env, CountingEnv(9)), zeros())
     with pytest.raises(UsageError, match=text):
         envs.run(takeover=lambda observation, actions: wanted)
+    assert env.time == 0
+
+
+def test_number_outside_a_box_is_dealt_with_as_a_servers(wrap: Wrap) -> None:
+    env = CountingEnv(9)
+    env.action_space = spaces.Box(-1.0, 1.0, (1,))
+
+    def expert(observation: Any, actions: Any) -> Any:
+        return np.full_like(actions, 5.0)
+
+    server = MemoryServer(lambda envs: np.full((1, len(envs), 1), 0.5), TOLD)
+    wrap(sync(env), server).run(max_steps=1, takeover=expert)
+    assert [row.executed.tolist() for row in server.rows] == [[[1.0]]]
+    strict = wrap(sync(env), MemoryServer(server.choose, TOLD), out_of_bounds="error")
+    with pytest.raises(UsageError, match=r"5.0 for env 0 lies outside Box"):
+        strict.run(max_steps=1, takeover=expert)
+
+
+def test_what_it_says_of_envs_that_it_does_not_take_over_is_nothing(wrap: Wrap) -> None:
+    env = CountingEnv(9)
+    env.action_space = spaces.Box(-1.0, 1.0, (1,))
+    server = MemoryServer(lambda envs: np.full((1, len(envs), 1), 0.5), TOLD)
+    envs = wrap(sync(env, env), server)
+    second = np.array([False, True])
+
+    def expert(observation: Any, actions: Any) -> Any:
+        return np.where(second[:, None], np.float32(1.0), np.float32(np.nan)), second
+
+    envs.run(max_steps=2, takeover=expert)
+    assert [row.executed.tolist() for row in server.rows] == [[[0.5]], [[1.0]]]
+    with pytest.raises(UsageError, match="takeover: an action is NaN or infinite"):
+        envs.run(max_steps=2, takeover=lambda *given: (expert(*given)[0], ~second))
 
 
 # -- Sometimes ------------------------------------------------------------------------------------

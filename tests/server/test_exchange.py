@@ -115,6 +115,25 @@ def test_row_that_is_not_finite_is_dropped_and_the_rest_counts(
     assert "dropped the chunk of env 1, step 7: states.obs is not finite" in caplog.text
 
 
+def test_feedback_of_which_no_row_is_left_is_told_to_the_agent_as_such() -> None:
+    agent = FakeAgent()
+    with running(agent) as run, raw_client(run.url) as client:
+        for feedback in (
+            feedback_of(0, rewards=[np.nan]),
+            feedback_of(7),
+            feedback_of(0, 7, rewards=[1.0, np.nan]),
+        ):
+            client.say(infer_of(0))
+            assert client.socket.recv(timeout=10)
+            client.say(feedback)
+        client.say(infer_of(0))
+        assert client.socket.recv(timeout=10)
+        snapshot = run.server.statistics.snapshot()
+    assert agent.dropped == [1, 1]
+    assert agent.rows == 1
+    assert snapshot.book_errors == ()
+
+
 def test_declaration_reaches_the_agent() -> None:
     agent = FakeAgent()
     with running(agent) as run, raw_client(run.url) as client:

@@ -21,6 +21,7 @@ class FakeAgent(Agent):
     Attributes:
         batches: The client numbers of each ``act`` call.
         fed_back: (client number, feedback) in order.
+        dropped: The client number of each feedback of which nothing was left.
         learn_after: Learning is due after that many rows; None for never.
         stop_after: Finished after that many rows; None for never.
         learning, may_learn: ``learn`` sets the first, then waits for the second.
@@ -41,6 +42,7 @@ class FakeAgent(Agent):
         self.batches: list[list[int]] = []
         self.joined: list[Client] = []
         self.left: list[int] = []
+        self.dropped: list[int] = []
         self.fed_back: list[tuple[int, Feedback]] = []
         self.learned = self.closed = 0
         self.rows = self.unlearned = 0
@@ -80,6 +82,10 @@ class FakeAgent(Agent):
             self.rows += len(feedback.env_indices)
             self.unlearned += len(feedback.env_indices)
             self.took.notify_all()
+
+    def feedback_dropped(self, client: Client) -> None:
+        self._enter("feedback_dropped")
+        self.dropped.append(client.number)
 
     def wait_for_rows(self, rows: int) -> None:
         """Until that many feedback rows have come."""

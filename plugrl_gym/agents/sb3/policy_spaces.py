@@ -99,11 +99,6 @@ class PolicyObservations:
     @staticmethod
     def _convert(part: _Part, array: PolicyArray, where: str) -> PolicyArray:
         converted = part.convert(array)
-        limit = _values(part.space)
-        if limit is not None and ((converted < 0) | (converted >= limit)).any():
-            raise RemoteProtocolError(
-                f"{where}.states.{part.leaf.path}: a value lies outside {part.leaf.space}"
-            )
         beyond = too_large(converted)
         if beyond.any():
             raise RemoteProtocolError(
@@ -121,13 +116,6 @@ def is_small_image(space: spaces.Space[Any]) -> bool:
         and len(space.shape) == 3
         and min(space.shape[:2]) < SMALLEST_CNN_IMAGE
     )
-
-
-def _values(space: spaces.Space[Any]) -> PolicyArray | None:
-    """How many values a number may take, where SB3 makes one-hot vectors of them."""
-    if isinstance(space, spaces.Discrete):
-        return np.asarray(space.n)
-    return space.nvec if isinstance(space, spaces.MultiDiscrete) else None
 
 
 def _adapt(

@@ -68,10 +68,11 @@ class SB3VecEnv(VecEnv):
         done = terminated | truncated
         infos = [self._info(info, env) for env in range(self.num_envs)]
         for env, each in enumerate(infos):
-            each["TimeLimit.truncated"] = bool(truncated[env] and not terminated[env])
             if done[env]:
-                each["terminal_observation"] = info["final_obs"][env]
                 each.update(self._info(info["final_info"], env))
+                each["terminal_observation"] = info["final_obs"][env]
+            # Last, for a client may send anything under these names.
+            each["TimeLimit.truncated"] = bool(truncated[env] and not terminated[env])
         return _own(observation), reward.astype(np.float32), done, infos
 
     def _info(self, info: dict[str, Any], env: int) -> dict[str, Any]:

@@ -164,9 +164,8 @@ def test_the_network_sees_pixels_between_zero_and_one_exactly_once(
 
 
 def test_an_observation_outside_its_discrete_space_closes_only_its_client() -> None:
-    space = spaces.Discrete(3)
-    agent = make_agent(observation_space=space, action_space=spaces.Discrete(2))
-    peer = AgentPeer(agent, space, spaces.Discrete(2), declares=False)
+    agent = make_agent(observation_space=spaces.Discrete(3), action_space=spaces.Discrete(2))
+    peer = AgentPeer(agent, spaces.Discrete(4), spaces.Discrete(2), declares=False)
     with pytest.raises(RemoteProtocolError, match=r"infer.data.states.obs: .* outside Discrete"):
         peer.request([0], np.array([3]))
 

@@ -92,6 +92,21 @@ def test_episode_that_ends_both_ways_is_no_time_limit() -> None:
     assert infos[0]["TimeLimit.truncated"]
 
 
+def test_info_of_an_env_does_not_stand_in_for_how_its_episode_ended() -> None:
+    class Talkative(Corridor):
+        def step(self, action: Any) -> Any:
+            said = {"TimeLimit.truncated": False, "terminal_observation": 9.0, "speed": 2.0}
+            return *super().step(action)[:4], said
+
+    envs = SB3VecEnv(SyncVectorEnv([Talkative], autoreset_mode=AutoresetMode.SAME_STEP))
+    envs.reset()
+    for action in (1, 2, 1, 1):
+        _, _, _, infos = envs.step(np.array([action]))
+    assert infos[0]["TimeLimit.truncated"] is True
+    assert infos[0]["terminal_observation"]["place"].tolist() == [0.0, 1.0, 0.0]
+    assert infos[0]["speed"] == 2.0
+
+
 def test_masks_are_those_that_the_envs_show() -> None:
     envs = SB3VecEnv(corridors(2), action_masks="action_mask")
     envs.reset()
