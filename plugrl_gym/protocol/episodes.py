@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from plugrl_gym.protocol.fields import is_finite
+__all__ = ["LARGEST_RETURN", "EpisodeStatistics"]
 
-__all__ = ["EpisodeStatistics"]
-
+#: A larger return is taken for none: sums of many, or of their squares, could be infinite.
+LARGEST_RETURN: Final = 1e150
 _MAX_LENGTH: Final = 2**53
 
 
@@ -50,7 +50,9 @@ class EpisodeStatistics:
         mask = _vector(episode.get("mask", np.ones(rows, dtype=np.bool_)), rows, "b")
         if returns is None or lengths is None or mask is None:
             return None
-        if not (is_finite(returns) and ((lengths >= 0) & (lengths < _MAX_LENGTH)).all()):
+        readable = (lengths >= 0) & (lengths < _MAX_LENGTH)
+        # A comparison with NaN is false.
+        if not (readable & (np.abs(returns.astype(np.float64)) <= LARGEST_RETURN)).all():
             return None
         success = _vector(episode.get("s"), rows, "biuf")
         return cls(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -27,6 +28,13 @@ _NO_TLS: Final = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
     b"This port speaks no TLS: use ws:// or http://\n"
 )
+# To other methods than GET the WebSocket library gives no answer (RFC 9110, 9 and 15.5.6).
+_OTHER_METHOD: Final = re.compile(rb"(HEAD|POST|PUT|DELETE|CONNECT|OPTIONS|TRACE|PATCH) ")
+_ONLY_GET: Final = (
+    b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET\r\nConnection: close\r\n"
+    b"Content-Type: text/plain\r\n\r\n"
+)
+_ONLY_GET_TEXT: Final = b"This is a PlugRL server, which answers GET alone.\n"
 
 
 class Link(ServerConnection):
@@ -64,9 +72,10 @@ class Link(ServerConnection):
 
     def data_received(self, data: bytes) -> None:
         self.heard = True
-        if self.request is None and data.startswith(_TLS_HELLO):
+        answer = _unlike_websocket(data) if self.request is None else None
+        if answer is not None:
             # The other end would take silence for a network that failed.
-            self.transport.write(_NO_TLS)
+            self.transport.write(answer)
             self.transport.close()
             return
         super().data_received(data)
@@ -94,6 +103,16 @@ class Link(ServerConnection):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._read_on()
+
+
+def _unlike_websocket(data: bytes) -> bytes | None:
+    """What to answer to the beginning of a connection; None to what may become a request."""
+    if data.startswith(_TLS_HELLO):
+        return _NO_TLS
+    method = _OTHER_METHOD.match(data)
+    if method is None:
+        return None
+    return _ONLY_GET if method[1] == b"HEAD" else _ONLY_GET + _ONLY_GET_TEXT
 
 
 async def watch_silence(

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from plugrl_gym.latency import Latency
 from plugrl_gym.protocol import Feedback, Infer, ReceivedFeedback
+from plugrl_gym.protocol.episodes import LARGEST_RETURN
 from plugrl_gym.server.books import FAILED, NON_FINITE, RUN_OVER, STALE, UNFIT, Books
 
 __all__ = ["STAGES", "ClientBook", "ClientSnapshot", "RunSnapshot", "RunStatistics"]
@@ -383,6 +384,8 @@ class ClientBook:
         if sent is None and not own.whole:
             return
         total, length = (own.total, own.length) if sent is None else sent
+        if not abs(total) <= LARGEST_RETURN:  # it may be infinite, or NaN
+            return
         for tally in (self._tally, self._own):
             tally.returns.append(total)
             tally.lengths.append(length)

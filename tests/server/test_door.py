@@ -175,6 +175,17 @@ def test_tls_to_a_plain_port_is_told_so() -> None:
     assert caught.value.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("POST", b"This is a PlugRL server, which answers GET alone.\n"), ("HEAD", b"")],
+)
+def test_other_methods_than_get_are_answered(kind: str, text: bytes) -> None:
+    with running(FakeAgent()) as run:
+        head, _, body = say(run.server.port, VISITORS[kind]).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET\r\n")
+    assert body == text
+
+
 def test_unfinished_handshakes_end_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "_OPEN_SECONDS", 0.2)
     with running(FakeAgent()) as run, contextlib.ExitStack() as stack:

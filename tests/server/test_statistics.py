@@ -169,3 +169,24 @@ def test_learning_time_adds_up(run: RunStatistics) -> None:
     run.learned(1.5)
     run.learned(0.25)
     assert run.snapshot().learning_seconds == 1.75
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("huge", [1.7e308, -1.7e308])
+def test_return_that_cannot_be_summed_up_is_not_known(
+    run: RunStatistics, told: bool, huge: float
+) -> None:
+    envs = Envs(run)
+    episode = {"r": np.array([huge]), "l": np.array([3])}
+    for _ in range(3):
+        feedback = replace(
+            feedback_of(0, terminated=[True], info={"episode": episode} if told else None),
+            rewards=np.array([huge]),
+        )
+        envs.book.asked(infer_of(0))
+        envs.book.acted(np.array([0]), 1)
+        envs.book.received(ReceivedFeedback(feedback, 1))
+        envs.book.fed_back(feedback)
+    now = run.snapshot()
+    assert (now.episodes, now.returns, now.mean_return) == (3, (), None)
+    assert run.clients()[1].mean_return is None

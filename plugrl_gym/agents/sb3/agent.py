@@ -87,7 +87,7 @@ class SB3Agent(Agent):
         max_policy_lag: Updates that an on-policy transition may be old, for among several clients
             one may still run what an older policy chose. It keeps that policy's log-probability,
             so that the ratio corrects for it. Older ones are left out, and nothing is estimated
-            across the gap.
+            across the gap. None for 1, or that of ``resume``.
         resume: The directory of a run that goes on, from its newest whole checkpoint, as if
             nothing had happened. All settings are its own; ``total_timesteps`` may be larger than
             it was, and schedules then are where they would be if it had always been that. The
@@ -104,9 +104,11 @@ class SB3Agent(Agent):
         async_learn: Act on a copy of the policy while the model learns in its thread, off-policy
             algorithms only. The ratio of gradient steps to env steps stays: where learning falls
             more than two updates behind, acting waits. Such a run cannot be repeated exactly.
+            None for False, or that of ``resume``.
         demonstrations_share: Off-policy algorithms only: this share of each batch is drawn from the
             chunks in which somebody took over (``gym-executed-actions``), while there are any, the
-            rest from the policy's own. 0 draws from all alike, as SB3 does.
+            rest from the policy's own. 0 draws from all alike, as SB3 does. None for 0, or that of
+            ``resume``.
         torch_threads: How many threads torch calculates with, in the whole process. ``"auto"``
             takes one where the policy sees no images, which leaves the other cores to the envs;
             None leaves torch as it is. Another number of threads may give weights other in their
@@ -149,26 +151,24 @@ class SB3Agent(Agent):
         final_evaluation: bool = False,
         horizon: int | None = None,
         normalize: bool | str | Mapping[str, Any] | None = None,
-        max_policy_lag: int = 1,
+        max_policy_lag: int | None = None,
         resume: str | Path | None = None,
         load: str | Path | None = None,
         save_every: int | None = None,
         keep: int | None = None,
-        async_learn: bool = False,
-        demonstrations_share: float = 0.0,
+        async_learn: bool | None = None,
+        demonstrations_share: float | None = None,
         torch_threads: TorchThreads = None,
         **arguments: Any,
     ) -> None:
         check_counts(total_timesteps=total_timesteps, num_envs=num_envs)
         check_counts(eval_episodes=eval_episodes, horizon=horizon)
-        if max_policy_lag < 0:
-            raise UsageError(f"max_policy_lag: expected at least 0, got {max_policy_lag}")
         source = source_of(resume, load)
         named = algorithm or ("ppo" if source is None else source.algorithm)
         explicit = {**(hyperparameters or {}), **arguments}
         plan = make_plan(named, policy, seed, explicit, horizon or 1, normalize)
         if isinstance(source, StoredRun):
-            source.check({}, horizon=horizon)
+            source.check(horizon=horizon)
         asked = Choices(
             total_timesteps,
             num_envs,
@@ -284,13 +284,7 @@ class SB3Agent(Agent):
         except UsageError as error:
             raise Refusal(str(error)) from error
         if begins:
-            try:
-                with self._keeper.failing():
-                    self._start_learning(rows)
-            except RunFailed:
-                raise
-            except Exception as error:  # of the user's callback, or where the log goes
-                raise RunFailed(f"the run cannot begin: {type(error).__name__}: {error}") from error
+            self._start_learning(rows)
         self._end_wait(client)
         return observation
 
@@ -323,7 +317,8 @@ class SB3Agent(Agent):
         if self._learner.finished:
             return {"run over": len(feedback.env_indices)}
         following = self._spaces.observations.decode(feedback.observation, "feedback.data.obs")
-        return self._learner.feedback(client, feedback, following)
+        with self._keeper.failing():
+            return self._learner.feedback(client, feedback, following)
 
     def leave(self, client: Client) -> None:
         """Cut the client's trajectories where they are, without an end of the episode."""
@@ -458,6 +453,20 @@ class SB3Agent(Agent):
         )
 
     def _start_learning(self, rows: int) -> None:
+        """Begin the run, or go on with it, with a first client of ``rows`` envs.
+
+        Raises:
+            RunFailed: It cannot begin.
+        """
+        try:
+            with self._keeper.failing():
+                self._make_learner(rows)
+        except RunFailed:
+            raise
+        except Exception as error:  # of the user's callback, or where the log goes
+            raise RunFailed(f"the run cannot begin: {type(error).__name__}: {error}") from error
+
+    def _make_learner(self, rows: int) -> None:
         assert self.model is not None
         assert self._spaces is not None  # they come with the model
         envs = self._choices.num_envs or rows

@@ -22,6 +22,7 @@ from stable_baselines3.common.policies import BasePolicy
 
 from plugrl_gym.agents.sb3.acting import choose, frozen_copy, in_groups, split
 from plugrl_gym.agents.sb3.learners.learner import Learner
+from plugrl_gym.agents.sb3.learners.outcome import check_rewards
 from plugrl_gym.agents.sb3.learners.trajectories import concatenate
 from plugrl_gym.agents.sb3.normalization import Normalizer
 from plugrl_gym.agents.sb3.policy_spaces import PolicyArray, PolicyObservation
@@ -197,7 +198,12 @@ class Evaluator:
         return _Round(self._snapshots.take(), self._model.num_timesteps, shares)
 
     def feedback(self, client: Client, feedback: Feedback) -> None:
-        """Count what an evaluating client's envs earned."""
+        """Count what an evaluating client's envs earned.
+
+        Raises:
+            RemoteProtocolError: A reward is too large; nothing was counted.
+        """
+        check_rewards(feedback.rewards)
         evaluatee: _Evaluatee = client.state
         ended = feedback.ended.tolist()
         rewards = feedback.rewards.tolist()

@@ -116,6 +116,12 @@ class ModelPlan:
         return self.algorithm.__name__.lower()
 
     @property
+    def gamma(self) -> float:
+        """The discount that the model has."""
+        gamma: float = self.hyperparameters.get("gamma", _default(self.algorithm, "gamma"))
+        return gamma
+
+    @property
     def own_network(self) -> bool:
         """Whether the user brings the network that reads observations."""
         policy_kwargs = self.hyperparameters.get("policy_kwargs") or {}
@@ -229,8 +235,7 @@ class ModelPlan:
         """
         envs: VecEnv = SpacesOnlyVecEnv(num_envs, observation_space, action_space)
         if isinstance(self.normalize, Mapping):
-            gamma = self.hyperparameters.get("gamma", _default(self.algorithm, "gamma"))
-            envs = normalized_envs(envs, {"gamma": gamma, **self.normalize})
+            envs = normalized_envs(envs, {"gamma": self.gamma, **self.normalize})
         # Without the skipping wrapper SB3 would guess from its shape whether to turn an image.
         return VecTransposeImage(envs, skip=True) if has_image(observation_space) else envs
 

@@ -246,10 +246,14 @@ class Normalizer:
             self._envs.training = False
         replace_file(path, lambda file: file.write(content))
 
-    def load(self, path: Path) -> None:
+    def load(self, path: Path, chosen: Mapping[str, Any] | None = None) -> None:
         """Go on from a file of :meth:`save` or of plain SB3: its statistics and its settings.
 
         The file may run code when it is read, so its path must be the operator's.
+
+        Args:
+            path: Of the file.
+            chosen: Arguments of VecNormalize, as these envs have them, that win over the file's.
 
         Raises:
             UsageError: There is no such file, or its observations are others.
@@ -264,11 +268,18 @@ class Normalizer:
         ours, theirs = (_shapes(envs.observation_space) for envs in (self._envs, stored))
         if ours != theirs:
             raise UsageError(f"{path} has observations {theirs}, this run has {ours}")
-        for name in _SETTINGS:
+        for name in set(_SETTINGS).difference(chosen or ()):
             setattr(self._envs, name, getattr(stored, name))
         self._envs.ret_rms = stored.ret_rms
         if stored.norm_obs:
-            self._envs.obs_rms = stored.obs_rms
+            self._envs.obs_rms = self._known_statistics(stored.obs_rms)
+
+    def _known_statistics(self, stored: Any) -> Any:
+        """Those of a file; its own for a key of a Dict that the file did not normalise."""
+        if not (self._envs.norm_obs and isinstance(stored, dict)):
+            return stored
+        fresh: Any = self._envs.obs_rms
+        return {key: stored.get(key, fresh.get(key)) for key in self._envs.norm_obs_keys or ()}
 
 
 def _shapes(space: spaces.Space[Any]) -> object:

@@ -23,6 +23,7 @@ from plugrl_gym.agents.sb3.policy_actions import PolicyActions
 from plugrl_gym.agents.sb3.policy_spaces import PolicyArray, PolicyObservations
 from plugrl_gym.agents.sb3.runs.loading import StoredModel
 from plugrl_gym.agents.sb3.settings.algorithms import find_algorithm
+from plugrl_gym.agents.sb3.setup import check_counts, check_seed
 from plugrl_gym.agents.sb3.threads import TorchThreads, check_torch_threads, set_torch_threads
 from plugrl_gym.errors import UnsupportedSpace, UsageError
 from plugrl_gym.protocol import Feedback, Infer, Metadata
@@ -96,9 +97,8 @@ class SB3PolicyAgent(Agent):
         torch_threads: TorchThreads = None,
     ) -> None:
         check_torch_threads(torch_threads)
-        for name, number in (("horizon", horizon), ("total_timesteps", total_timesteps)):
-            if number is not None and number < 1:
-                raise UsageError(f"{name}: expected at least 1, got {number}")
+        check_counts(horizon=horizon, total_timesteps=total_timesteps)
+        check_seed(seed)
         if not isinstance(model, BaseAlgorithm):
             stored = StoredModel(model)
             normalizer = normalizer or stored.normalizer

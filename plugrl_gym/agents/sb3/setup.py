@@ -45,7 +45,7 @@ from plugrl_gym.agents.sb3.settings.presets import Preset
 from plugrl_gym.agents.sb3.threads import TorchThreads, check_torch_threads, set_torch_threads
 from plugrl_gym.errors import UsageError
 
-__all__ = ["RunSetup", "check_counts", "make_plan"]
+__all__ = ["RunSetup", "check_counts", "check_seed", "make_plan"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -194,10 +194,13 @@ class RunSetup:
             UsageError: It cannot. An evaluating client, for whom it was built, may have had others.
         """
         self._check_rows(rows)
-        check_num_envs(limited_settings(model), self.choices.num_envs or rows)
+        noise = self.plan.hyperparameters.get("action_noise")
+        settings = {**limited_settings(model), "action_noise": noise}
+        check_num_envs(settings, self.choices.num_envs or rows)
 
     def _check_demonstrations(self, settings: Mapping[str, Any]) -> None:
-        check_demonstrations(self.plan.algorithm, settings, self.choices.demonstrations_share)
+        share = self.choices.demonstrations_share or 0.0
+        check_demonstrations(self.plan.algorithm, settings, share)
 
     def _check_rows(self, rows: int) -> None:
         if self.choices.num_envs is None and rows > _MOST_ENVS:
@@ -244,11 +247,11 @@ class RunSetup:
             callback,
             self.choices.log_interval or 1,
             horizon=self.plan.horizon,
-            max_policy_lag=self.choices.max_policy_lag,
-            demonstrations_share=self.choices.demonstrations_share,
+            max_policy_lag=self.choices.max_policy_lag or 0,
+            demonstrations_share=self.choices.demonstrations_share or 0.0,
             resumed=self.run is not None,
         )
-        return make_learner(model, plan, self.choices.async_learn)
+        return make_learner(model, plan, bool(self.choices.async_learn))
 
 
 def make_plan(
@@ -264,6 +267,7 @@ def make_plan(
     Raises:
         UsageError: One of them cannot be.
     """
+    check_seed(seed)
     found = find_algorithm(algorithm)
     check_policy(found, policy)
     checked = check_hyperparameters(found, hyperparameters, policy=policy)
@@ -279,6 +283,16 @@ def check_counts(**counts: int | None) -> None:
     for name, number in counts.items():
         if number is not None and number < 1:
             raise UsageError(f"{name}: expected at least 1, got {number}")
+
+
+def check_seed(seed: int | None) -> None:
+    """Find out whether it is None or what SB3 takes, which is what NumPy's older generators take.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if seed is not None and not 0 <= seed < 2**32:
+        raise UsageError(f"seed: expected 0 to {2**32 - 1}, got {seed}")
 
 
 def _log_settings(settings: Sequence[Preset], plan: ModelPlan) -> None:

@@ -188,7 +188,7 @@ VECTORIZED = VectorizedActionNoise(NormalActionNoise(np.zeros(2), np.ones(2)), 3
         (
             "td3",
             {"action_noise": VECTORIZED, "num_envs": 2},
-            "action_noise: expected noise of shape (2, 2), got (3, 2)",
+            "action_noise is for 3 envs, here are 2",
         ),
     ],
 )

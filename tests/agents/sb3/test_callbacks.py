@@ -175,6 +175,24 @@ def test_what_a_callback_stops_at_was_fed_back_and_is_not_dropped(algorithm: str
     assert agent.counters.chunks_dropped == agent.counters.transitions_stored == 0
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_a_callback_that_fails_in_a_step_leaves_the_checkpoint_before_it(
+    algorithm: str, tmp_path: Path
+) -> None:
+    class Broken(Diary):
+        def _on_step(self) -> bool:
+            return self.n_calls < 20 or bool(1 / 0)
+
+    agent = small_agent(tmp_path, algorithm, callback=Broken(), save_every=10)
+    with Envs("CartPole-v1", 2) as envs, pytest.raises(ZeroDivisionError):
+        envs.run(agent)
+    agent.close()
+    again = SB3Agent(resume=tmp_path)
+    # What the 20th step brought was counted, and not stored.
+    assert again.timesteps == again.counters.transitions_stored == 30
+    again.close()
+
+
 def test_a_callback_that_fails_at_the_end_costs_no_checkpoint(tmp_path: Path) -> None:
     class Broken(Diary):
         def _on_training_end(self) -> None:

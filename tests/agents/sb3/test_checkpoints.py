@@ -248,6 +248,35 @@ def test_a_full_disk_stops_no_learning_and_spares_older_checkpoints(
         assert checkpoints(tmp_path) == [0, 20, 100]
 
 
+def test_a_disk_too_full_for_the_newest_model_is_not_filled_by_old_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(small_agent(tmp_path, save_every=20, keep=2)) as agent:
+        run_for(agent, 20)
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "copy_file", lambda source, path: full(path))
+            run_for(agent, 20)
+        assert caplog.records[-1].getMessage() == (
+            "no new model.zip at env step 40: [Errno 28] No space left on device; learning goes "
+            f"on, and the last good checkpoint is {tmp_path / 'checkpoints' / '40'}"
+        )
+        assert checkpoints(tmp_path) == [20, 40]
+
+
+def test_a_run_cannot_go_on_where_the_disk_takes_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped_run(tmp_path)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(RunFailed) as caught:
+        SB3Agent(resume=tmp_path)
+    assert str(caught.value) == "the run cannot begin: OSError: [Errno 28] No space left on device"
+
+
 def test_a_full_disk_at_the_end_fails_the_run_and_spares_older_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +326,7 @@ def spoil(agent: SB3Agent, join: Any, client: Any) -> None:
         ({"horizon": 2}, "horizon=1", "horizon=2"),
         ({"normalize": True}, "normalize=False", "normalize={}"),
         ({"max_policy_lag": 5}, "max_policy_lag=1", "max_policy_lag=5"),
+        ({"demonstrations_share": 0.5}, "demonstrations_share=0.0", "demonstrations_share=0.5"),
     ],
 )
 def test_settings_that_contradict_the_run_are_refused(
@@ -305,6 +335,37 @@ def test_settings_that_contradict_the_run_are_refused(
     stopped_run(tmp_path)
     assert refused(resume=tmp_path, **settings) == (
         f"{tmp_path} was started with {ours}, it cannot go on with {given}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name", "ours", "common"),
+    [
+        ("ppo", "max_policy_lag", 5, 1),
+        ("dqn", "async_learn", True, False),
+        ("dqn", "demonstrations_share", 0.5, 0.0),
+    ],
+)
+def test_a_setting_is_compared_though_it_is_the_usual_one(
+    algorithm: str, name: str, ours: Any, common: Any, tmp_path: Path
+) -> None:
+    stopped_run(tmp_path, algorithm, **{name: ours})
+    assert refused(resume=tmp_path, **{name: common}) == (
+        f"{tmp_path} was started with {name}={ours}, it cannot go on with {name}={common}"
+    )
+    for same in ({}, {name: ours}):
+        SB3Agent(resume=tmp_path, **same).close()
+
+
+@pytest.mark.parametrize(
+    ("first", "again"), [(4, (4, "step")), ((4, "step"), 4), ([4, "step"], (4, "step"))]
+)
+def test_a_setting_may_be_repeated_in_another_way(first: Any, again: Any, tmp_path: Path) -> None:
+    settings = {"learning_starts": 8, "batch_size": 8, "buffer_size": 500}
+    stopped_run(tmp_path, "dqn", hyperparameters={**settings, "train_freq": first})
+    SB3Agent(resume=tmp_path, train_freq=again, replay_buffer_kwargs={}).close()
+    assert refused(resume=tmp_path, train_freq=(4, "episode")).endswith(
+        "was started with train_freq=4, it cannot go on with train_freq=[4, 'episode']"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import importlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNoise
 
 from plugrl_gym.agents.sb3 import SB3Agent, SB3PolicyAgent, evaluation
 from plugrl_gym.agents.sb3.acting import choose, frozen_copy
 from plugrl_gym.agents.sb3.runs.best_model import save_evaluated
 from plugrl_gym.agents.sb3.runs.evaluations import Evaluation, Evaluations
+from plugrl_gym.errors import RemoteProtocolError
 from plugrl_gym.server.agent import Refusal
 from tests.support.agent_peer import AgentPeer
 from tests.support.lockstep import (
@@ -536,6 +539,24 @@ def test_a_run_without_a_directory_still_knows_the_best() -> None:
     assert agent.evaluations.best == Evaluation(0, (5.0,), (1,))
 
 
+def test_noise_for_other_envs_is_refused_whoever_came_first() -> None:
+    noise = VectorizedActionNoise(NormalActionNoise(np.zeros(1), np.ones(1)), 4)
+    agent = SB3Agent("td3", buffer_size=500, action_noise=noise, preset="none")
+    env = gym.make("Pendulum-v1")
+    single = env.observation_space, env.action_space
+    judge = AgentPeer(agent, *single, num_envs=2, mode="eval")
+    judge.ask(range(2), np.zeros((2, 3), np.float32))
+    for number in (3, 4):
+        peer = AgentPeer(agent, *single, num_envs=number)
+        if number == 4:
+            peer.ask(range(4), np.zeros((4, 3), np.float32))
+            continue
+        with pytest.raises(Refusal) as caught:
+            peer.ask(range(number), np.zeros((number, 3), np.float32))
+        assert str(caught.value) == "action_noise is for 4 envs, here are 3"
+    env.close()
+
+
 def test_how_many_envs_evaluate_first_does_not_decide_who_may_learn() -> None:
     settings = {"train_freq": (1, "episode"), "policy_kwargs": {"net_arch": [8]}}
     agent = SB3Agent("ddpg", buffer_size=500, device="cpu", **settings)
@@ -556,6 +577,34 @@ def test_how_many_envs_evaluate_first_does_not_decide_who_may_learn() -> None:
         assert str(caught.value) == sentence
     assert ask(1, "train").shape == (1, 1, 1)
     env.close()
+
+
+def test_an_evaluation_that_found_no_room_is_written_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluations = Evaluations(tmp_path)
+    made = [Evaluation(8 * k, (float(k),), (k,)) for k in (1, 2, 3)]
+    evaluations.enter(made[0], None)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full_disk)
+        with pytest.raises(OSError, match="No space"):
+            evaluations.enter(made[1], None)
+    evaluations.enter(made[2], None)
+    assert [row["timesteps"] for row in lines(tmp_path / "evaluations.csv")] == ["8", "16", "24"]
+    assert Evaluations(tmp_path, known=24).last == made[2]
+
+
+def test_a_reward_that_no_sum_can_take_is_refused_from_those_who_evaluate_too() -> None:
+    agent = make_agent(eval_episodes=1)
+    judge = peer_of(agent)
+    judge.ask([0], seen(0.0))
+    with pytest.raises(RemoteProtocolError, match=r"cannot calculate with 3\.39"):
+        judge.tell([0], seen(0.0), np.array([3.4e38]), True)
+    assert agent.evaluations.number == 0
+
+
+def full_disk(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_line_that_a_crash_cut_short_does_not_count(tmp_path: Path) -> None:

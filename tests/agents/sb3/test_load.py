@@ -13,6 +13,7 @@ import pytest
 from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecNormalize
 
 from plugrl_gym.agents.sb3 import SB3Agent
@@ -102,6 +103,41 @@ def test_statistics_beside_the_model_are_taken_over(tmp_path: Path) -> None:
         taken = agent.model.get_vec_normalize_env()
     assert not taken.norm_reward
     assert taken.obs_rms.count == pytest.approx(envs.obs_rms.count + 2)
+
+
+@pytest.mark.parametrize(("settings", "gamma"), [({}, 0.9), ({"gamma": 0.8}, 0.8)])
+def test_statistics_that_begin_with_a_loaded_model_have_its_discount(
+    settings: dict[str, Any], gamma: float, tmp_path: Path
+) -> None:
+    path = saved(tmp_path / "model.zip", PPO, CARTPOLE, **ROLLOUTS, gamma=0.9)
+    with closing(SB3Agent(load=path, normalize=True, **settings)) as agent, Envs(CARTPOLE, 2) as e:
+        e.ask(e.connect(agent))
+        assert agent.model.get_vec_normalize_env().gamma == agent.model.gamma == gamma
+
+
+def test_what_is_said_of_normalizing_wins_over_the_file_beside_the_model(tmp_path: Path) -> None:
+    envs = VecNormalize(make_vec_env(CARTPOLE, n_envs=2, seed=1), norm_reward=False, clip_obs=3.0)
+    model = PPO("MlpPolicy", envs, **copy.deepcopy(ROLLOUTS))
+    logless(model).learn(64)
+    model.save(tmp_path / "model.zip")
+    envs.save(str(tmp_path / "vecnormalize.pkl"))
+    envs.close()
+    said = {"normalize": {"clip_obs": 5.0}, "gamma": 0.8}
+    with closing(SB3Agent(load=tmp_path / "model.zip", **said)) as agent, Envs(CARTPOLE, 2) as ours:
+        ours.ask(ours.connect(agent))
+        taken = agent.model.get_vec_normalize_env()
+    assert (taken.clip_obs, taken.gamma, taken.norm_reward) == (5.0, 0.8, False)
+    assert taken.obs_rms.count == pytest.approx(envs.obs_rms.count + 2)
+
+
+@pytest.mark.parametrize("envs", [1, 2, 3])
+def test_a_model_with_noise_for_some_envs_learns_on_with_others(envs: int, tmp_path: Path) -> None:
+    noise = NormalActionNoise(np.zeros(1), np.full(1, 0.1))
+    path = saved(tmp_path / "model.zip", TD3, PENDULUM, 2, **REPLAY, action_noise=noise)
+    agent = SB3Agent(load=path, total_timesteps=96)
+    drive(agent, make_envs(PENDULUM, envs), env_id=PENDULUM, seed=5)
+    assert agent.finished
+    assert np.shape(agent.model.action_noise()) == ((1,) if envs == 1 else (envs, 1))
 
 
 @pytest.mark.parametrize(

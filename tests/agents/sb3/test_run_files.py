@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import errno
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import example, given
 from stable_baselines3 import PPO
+from stable_baselines3.common.logger import HumanOutputFormat
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.utils import LinearSchedule
 from torch import nn
@@ -68,6 +71,31 @@ def test_a_log_that_is_not_there_begins(content: str | None, tmp_path: Path) -> 
     if content is not None:
         (tmp_path / "progress.csv").write_text(content)
     assert write_lines(tmp_path, 96, time_total_timesteps=128) == [{"time/total_timesteps": "128"}]
+
+
+def test_a_full_disk_costs_lines_of_the_log_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Full(HumanOutputFormat):
+        def write(self, *_: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    logger = make_logger(tmp_path, None)
+    logger.output_formats.insert(0, Full(io.StringIO()))
+    for step in (8, 16):
+        logger.record("time/total_timesteps", step)
+        logger.dump(step)
+    logger.write({"eval/mean_reward": 3.0}, {"eval/mean_reward": ("",)}, 16)
+    logger.close()
+    lines = (tmp_path / "progress.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.rpartition(",")[0] or line for line in lines[1:3]] == ["8", "16"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "a log of numbers (Full) is not complete: [Errno 28] No space left on device; "
+        "learning goes on"
+    ]
 
 
 def test_what_was_recorded_for_the_next_line_goes_on(tmp_path: Path) -> None:

@@ -92,6 +92,11 @@ def test_counts_are_at_least_one(name: str) -> None:
     assert usage_error("ppo", **{name: 0}) == f"{name}: expected at least 1, got 0"
 
 
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_seed_is_what_sb3_takes(seed: int) -> None:
+    assert usage_error("ppo", seed=seed) == f"seed: expected 0 to 4294967295, got {seed}"
+
+
 def test_an_unknown_policy_is_refused_with_those_that_exist() -> None:
     assert usage_error("ppo", policy="Mlp") == (
         "PPO has no policy 'Mlp'; it has MlpPolicy, CnnPolicy, MultiInputPolicy"

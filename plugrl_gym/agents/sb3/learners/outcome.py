@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from plugrl_gym.errors import RemoteProtocolError
 from plugrl_gym.protocol import Feedback
 from plugrl_gym.spaces.casting import LARGEST, too_large
 
-__all__ = ["Outcome"]
+__all__ = ["Outcome", "check_rewards"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +45,20 @@ class Outcome:
         steps = np.full(len(reward), horizon, np.int64) if told is None else told.steps
         if told is not None and len(told.rewards) > 1:
             reward = gamma ** np.arange(len(told.rewards)) @ told.rewards.astype(np.float64)
-        beyond = too_large(reward)
-        if beyond.any():
-            raise RemoteProtocolError(
-                f"feedback.data.rewards: a network cannot calculate with {reward[beyond][0]} "
-                f"(at most {LARGEST:.3g})"
-            )
+        check_rewards(reward)
         none = np.zeros(len(steps), np.int64)
         return cls(np.array(reward, dtype=np.float32), steps, np.float64(gamma) ** steps, none)
+
+
+def check_rewards(reward: npt.NDArray[Any]) -> None:
+    """Find out whether rewards can be calculated with.
+
+    Raises:
+        RemoteProtocolError: One is too large.
+    """
+    beyond = too_large(reward)
+    if beyond.any():
+        raise RemoteProtocolError(
+            f"feedback.data.rewards: a network cannot calculate with {reward[beyond][0]} "
+            f"(at most {LARGEST:.3g})"
+        )

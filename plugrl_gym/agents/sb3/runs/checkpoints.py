@@ -11,7 +11,14 @@ from typing import Any, Final
 from plugrl_gym.agents.sb3.runs import disk
 from plugrl_gym.errors import UsageError
 
-__all__ = ["CHECKPOINTS", "FORMAT", "Checkpoints", "DamagedCheckpoint", "read_note"]
+__all__ = [
+    "CHECKPOINTS",
+    "FORMAT",
+    "Checkpoints",
+    "DamagedCheckpoint",
+    "check_unused",
+    "read_note",
+]
 
 #: Their directory in that of a run.
 CHECKPOINTS: Final = "checkpoints"
@@ -22,6 +29,19 @@ _NOTE: Final = "checkpoint.json"
 
 class DamagedCheckpoint(UsageError):
     """A checkpoint's files are not what was written."""
+
+
+def check_unused(run_dir: Path) -> None:
+    """See that a run that begins does not come over another one.
+
+    Raises:
+        UsageError: There is one.
+    """
+    if Checkpoints(run_dir / CHECKPOINTS).found():
+        raise UsageError(
+            f"{run_dir} holds a run: go on with it by --resume {run_dir}, or choose another "
+            "--run-dir"
+        )
 
 
 class Checkpoints:

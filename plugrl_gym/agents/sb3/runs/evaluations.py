@@ -96,10 +96,10 @@ class Evaluations:
         self.best: Evaluation | None = None
         self.number = 0
         self._path = None if run_dir is None else run_dir / "evaluations.csv"
-        self._unwritten: list[Evaluation] | None = []
+        self._all: list[Evaluation] = []
         if known is not None and self._path is not None and self._path.exists():
-            self._unwritten = _read(self._path, known)
-            for evaluation in self._unwritten:
+            self._all = _read(self._path, known)
+            for evaluation in self._all:
                 self._count(evaluation)
 
     def enter(self, evaluation: Evaluation, logger: Logger | None) -> bool:
@@ -114,19 +114,15 @@ class Evaluations:
             Whether it is the best so far.
 
         Raises:
-            OSError: It could not be written down; it counts all the same.
+            OSError: It could not be written down yet; it counts all the same.
         """
         best = self._count(evaluation)
         _log.info("evaluation: %s%s", evaluation, ", the best so far" if best else "")
         if logger is not None:
             _log_line(logger, evaluation)
         if self._path is not None:
-            if self._unwritten is None:
-                _append(self._path, evaluation)
-            else:
-                self._unwritten.append(evaluation)
-                _write(self._path, self._unwritten)
-                self._unwritten = None
+            self._all.append(evaluation)
+            _write(self._path, self._all)
         return best
 
     def _count(self, evaluation: Evaluation) -> bool:
@@ -160,11 +156,6 @@ def _write(path: Path, evaluations: Sequence[Evaluation]) -> None:
         file.write(text.getvalue().encode())
 
     disk.replace_file(path, write)
-
-
-def _append(path: Path, evaluation: Evaluation) -> None:
-    with path.open("a", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerow(_row(evaluation))
 
 
 def _row(evaluation: Evaluation) -> list[Any]:

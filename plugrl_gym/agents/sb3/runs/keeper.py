@@ -13,7 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 
 from plugrl_gym.agents.sb3.learners.learner import Learner
 from plugrl_gym.agents.sb3.runs import disk
-from plugrl_gym.agents.sb3.runs.checkpoints import CHECKPOINTS, Checkpoints
+from plugrl_gym.agents.sb3.runs.checkpoints import CHECKPOINTS, Checkpoints, check_unused
 from plugrl_gym.agents.sb3.runs.choices import Choices
 from plugrl_gym.agents.sb3.runs.config import RunConfig
 from plugrl_gym.agents.sb3.runs.counters import Counters
@@ -21,7 +21,7 @@ from plugrl_gym.agents.sb3.runs.loading import NORMALIZER
 from plugrl_gym.agents.sb3.runs.lock import Lock
 from plugrl_gym.agents.sb3.runs.resuming import StoredRun
 from plugrl_gym.agents.sb3.runs.snapshot import MODEL, state_of, write_snapshot
-from plugrl_gym.errors import RunFailed, UsageError
+from plugrl_gym.errors import RemoteProtocolError, RunFailed, UsageError
 
 __all__ = ["RunKeeper"]
 
@@ -63,11 +63,8 @@ class RunKeeper:
         if run is not None:
             self._occupy(run_dir)
             self._plan_after(run.steps)
-        elif self._checkpoints.found():
-            raise UsageError(
-                f"{run_dir} holds a run: go on with it by --resume {run_dir}, or choose another "
-                "--run-dir"
-            )
+        else:
+            check_unused(run_dir)
 
     def _occupy(self, run_dir: Path) -> None:
         """Become the only writer, and remove what writers that were killed have left."""
@@ -101,9 +98,14 @@ class RunKeeper:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """What the block raises is the end of the run, whose model is not to be saved any more."""
+        """What the block raises is the end of the run, whose model is not to be saved any more.
+
+        Only a :class:`RemoteProtocolError` is not: it ends its client, and comes before any change.
+        """
         try:
             yield
+        except RemoteProtocolError:
+            raise
         except RunFailed as error:
             self._failed = True
             raise type(error)(f"{error}; {self._standing()}") from error
@@ -117,11 +119,13 @@ class RunKeeper:
         Raises:
             RunFailed: The model holds a number that is not finite, or is none that can be saved.
         """
+        before = self._last
         try:
             self._save(learner, counters)
         except OSError as error:
             _log.warning(
-                "no checkpoint at env step %s: %s; learning goes on, and %s",
+                "%s at env step %s: %s; learning goes on, and %s",
+                "no checkpoint" if self._last == before else f"no new {MODEL}",
                 f"{learner.model.num_timesteps:,}",
                 error,
                 self._standing(),
@@ -180,10 +184,10 @@ class RunKeeper:
         except Exception as error:  # whatever pickle meets in what the user gave to the model
             raise RunFailed(f"the run cannot be saved: {type(error).__name__}: {error}") from error
         self._last = path
+        self._checkpoints.keep(self._keep, path)  # which also makes room
         for name in (MODEL, NORMALIZER):
             if (path / name).exists():
                 disk.copy_file(path / name, self._run_dir / name)
-        self._checkpoints.keep(self._keep, path)
 
     def close(self) -> None:
         """Let another process write."""

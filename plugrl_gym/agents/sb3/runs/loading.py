@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.noise import VectorizedActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.save_util import json_to_data
@@ -111,6 +112,11 @@ class StoredModel:
         if not isinstance(space, spaces.Space):
             raise UsageError(f"{self.path}: its {name} cannot be read")
         return space
+
+    @property
+    def gamma(self) -> float:
+        """The discount that it was trained with."""
+        return float(self._value("gamma"))
 
     def plan(self, plan: ModelPlan) -> LoadedPlan:
         """The plan of a run that goes on learning from this model.
@@ -266,15 +272,28 @@ class LoadedPlan(ModelPlan):
             changes["_stats_window_size"] = changes.pop("stats_window_size")
         if self.seed is not None:
             changes["seed"] = self.seed
+        check_num_envs(changes, num_envs)
         model = self.stored.load(self.algorithm, envs, device, changes)
+        _fit_noise(model, num_envs)
         settings = limited_settings(model)
         check_settings(self.algorithm, settings, self.horizon)
         check_num_envs(settings, num_envs)
         normalizer = Normalizer.of(model)
         if normalizer is not None and self.stored.normalizer is not None:
-            normalizer.load(self.stored.normalizer)
+            normalizer.load(self.stored.normalizer, self._chosen_for_normalizing())
         assert isinstance(model, OnPolicyAlgorithm | OffPolicyAlgorithm)  # as find_algorithm has it
         return model
+
+    @property
+    def gamma(self) -> float:
+        """That of the file, unless another is given."""
+        assert self.stored is not None
+        gamma: float = self.hyperparameters.get("gamma", self.stored.gamma)
+        return gamma
+
+    def _chosen_for_normalizing(self) -> dict[str, Any]:
+        gamma = {"gamma": self.gamma} if "gamma" in self.hyperparameters else {}
+        return {**gamma, **(self.normalize or {})}
 
     def rehearse(
         self,
@@ -289,6 +308,17 @@ class LoadedPlan(ModelPlan):
             observation_space or self.stored.space("observation_space"),
             action_space or self.stored.space("action_space"),
         )
+
+
+def _fit_noise(model: BaseAlgorithm, num_envs: int) -> None:
+    """Take back the noise of one env where the file has that of another number of envs.
+
+    SB3 makes noise for each env of it when it begins to learn, and saves the result.
+    """
+    noise = model.action_noise if isinstance(model, OffPolicyAlgorithm) else None
+    if isinstance(noise, VectorizedActionNoise) and noise.n_envs != num_envs:
+        assert isinstance(model, OffPolicyAlgorithm)
+        model.action_noise = noise.base_noise
 
 
 def _attributes(algorithm: type[BaseAlgorithm]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import numbers
 import os
 import threading
@@ -14,6 +15,7 @@ from typing import Any, Final, TextIO
 from stable_baselines3.common import logger as sb3_logger
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import (
+    DISABLED,
     CSVOutputFormat,
     HumanOutputFormat,
     KVWriter,
@@ -22,6 +24,8 @@ from stable_baselines3.common.logger import (
 )
 
 __all__ = ["RunLogger", "learning_time", "logged", "make_logger", "restore_logged"]
+
+_log: Final = logging.getLogger(__name__)
 
 #: SB3's column of the env steps.
 _STEPS: Final = "time/total_timesteps"
@@ -58,6 +62,8 @@ def make_logger(
 class RunLogger(Logger):
     """SB3's logger, for lines from two threads: one that learns, and one that evaluates.
 
+    A full disk costs lines, not the run.
+
     Attributes:
         columns: Gives what somebody else wants in each line of the files; None for an empty place.
     """
@@ -66,22 +72,50 @@ class RunLogger(Logger):
         super().__init__(folder, output_formats)
         self.columns: Callable[[], Mapping[str, float | None]] = dict
         self._writing = threading.Lock()
+        self._failed: set[int] = set()
 
     def dump(self, step: int = 0) -> None:
         """Write what was recorded."""
         if self.name_to_value:
             for name, value in self.columns().items():
                 self.record(name, value, exclude=_TABLE)
+        if self.level == DISABLED:
+            return
         with self._writing:
-            super().dump(step)
+            self._tell(self.name_to_value, self.name_to_excluded, step)
+        for recorded in (self.name_to_value, self.name_to_count, self.name_to_excluded):
+            recorded.clear()
 
     def write(
         self, values: dict[str, Any], excluded: dict[str, tuple[str, ...]], step: int
     ) -> None:
         """Write a line of other values, and leave what was recorded where it is."""
         with self._writing:
-            for output in self.output_formats:
+            self._tell(values, excluded, step)
+
+    def close(self) -> None:
+        """Close all files."""
+        for output in self.output_formats:
+            try:
+                output.close()
+            except OSError as error:
+                self._warn(output, error)
+
+    def _tell(
+        self, values: dict[str, Any], excluded: dict[str, tuple[str, ...]], step: int
+    ) -> None:
+        for output in self.output_formats:
+            try:
                 output.write(values, excluded, step)
+            except OSError as error:
+                self._warn(output, error)
+
+    def _warn(self, output: KVWriter, error: OSError) -> None:
+        """Say it once for each output."""
+        if id(output) not in self._failed:
+            self._failed.add(id(output))
+            kind = type(output).__name__.lstrip("_").removesuffix("OutputFormat")
+            _log.warning("a log of numbers (%s) is not complete: %s; learning goes on", kind, error)
 
 
 def _events(directory: Path, known: int | None) -> TensorBoardOutputFormat:

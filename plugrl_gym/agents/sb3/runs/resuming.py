@@ -30,6 +30,7 @@ from plugrl_gym.agents.sb3.runs.counters import Counters
 from plugrl_gym.agents.sb3.runs.loading import StoredModel
 from plugrl_gym.agents.sb3.runs.snapshot import MODEL, read_state, restore_learner, restore_model
 from plugrl_gym.agents.sb3.settings.algorithms import AlgorithmClass, find_algorithm
+from plugrl_gym.agents.sb3.settings.hyperparameters import canonical
 from plugrl_gym.errors import UsageError
 
 __all__ = ["ResumedPlan", "StoredRun", "source_of"]
@@ -91,7 +92,6 @@ class StoredRun:
         """
         config = self.config
         self.check(
-            {},
             algorithm=algorithm_name(given.algorithm),
             policy=given.policy,
             seed=given.seed,
@@ -100,7 +100,7 @@ class StoredRun:
         parameters = inspect.signature(given.algorithm).parameters
         for name in given.hyperparameters.keys() - {"device"}:  # it may be another machine
             default = described(parameters[name].default)
-            known = config.hyperparameters.get(name, default)
+            known = canonical(name, config.hyperparameters.get(name, default))
             self._compare(name, known, described(given.hyperparameters[name]))
         policy: Any = config.policy
         if policy is not None and ":" in policy:
@@ -132,10 +132,9 @@ class StoredRun:
         if config.env_id is None or _bare(env_id) == _bare(config.env_id):
             env_id = None
         self.check(
-            Choices()._asdict(),
             num_envs=choices.num_envs,
             env_id=env_id,
-            preset=choices.preset,
+            preset=None if choices.preset == Choices().preset else choices.preset,
             hyperparameter_file=choices.hyperparameter_file,
             max_policy_lag=choices.max_policy_lag,
             async_learn=choices.async_learn,
@@ -155,18 +154,18 @@ class StoredRun:
             demonstrations_share=settings.get("demonstrations_share", 0.0),
         )
 
-    def check(self, defaults: Mapping[str, Any], **given: Any) -> None:
+    def check(self, **given: Any) -> None:
         """Compare arguments with what the run was started with.
 
         Args:
-            defaults: What stands for an argument that was not given, where that is not None.
-            given: Arguments of the agent.
+            given: Arguments of the agent; None for one that was not given.
 
         Raises:
             UsageError: One was given, and is another; the text names both.
         """
         config = self.config
         known = {
+            "demonstrations_share": 0.0,
             **config.settings,
             "algorithm": config.algorithm,
             "policy": config.policy,
@@ -175,7 +174,7 @@ class StoredRun:
             "env_id": config.env_id,
         }
         for name, value in given.items():
-            if value is not None and value != defaults.get(name):
+            if value is not None:
                 self._compare(name, known.get(name), described(value))
 
     def _compare(self, name: str, ours: Any, given: Any) -> None:

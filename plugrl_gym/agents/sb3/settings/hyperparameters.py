@@ -12,7 +12,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from plugrl_gym.agents.sb3.settings.values import Mismatch, expected, read_value, there_is
 from plugrl_gym.errors import UsageError
 
-__all__ = ["check_hyperparameters", "check_policy"]
+__all__ = ["canonical", "check_hyperparameters", "check_policy"]
 
 # Arguments that the agent gives itself, and names that rl-baselines3-zoo has for other things.
 _ELSEWHERE: Final[Mapping[str, str]] = {
@@ -37,7 +37,8 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     **dict.fromkeys(("exploration_fraction",), _SHARE),
     **dict.fromkeys(("exploration_initial_eps", "exploration_final_eps"), _SHARE),
     "gradient_steps": (-1, math.inf),
-    "learning_starts": (0, math.inf),
+    **dict.fromkeys(("learning_starts", "stats_window_size"), (0, math.inf)),
+    **dict.fromkeys(("target_noise_clip", "target_policy_noise"), (0, math.inf)),
 }
 # What the model gives its policy.
 _OF_THE_MODEL: Final = frozenset({"self", "observation_space", "action_space", "lr_schedule"})
@@ -76,7 +77,23 @@ def check_hyperparameters(
     if checked.get("policy_kwargs"):
         made = policy if isinstance(policy, type) else algorithm.policy_aliases["MlpPolicy"]
         checked["policy_kwargs"] = _read_policy(made, checked["policy_kwargs"], title, where)
-    return checked
+    return {name: canonical(name, value) for name, value in checked.items()}
+
+
+def canonical(name: str, value: Any) -> Any:
+    """One value for all those of a hyperparameter that SB3 does not tell apart.
+
+    Args:
+        name: Of the hyperparameter.
+        value: As read, or as it comes back from JSON.
+
+    Example:
+        >>> canonical("train_freq", (4, "step")), canonical("replay_buffer_kwargs", {})
+        (4, None)
+    """
+    if name == "train_freq" and isinstance(value, tuple | list) and list(value[1:]) == ["step"]:
+        return value[0]
+    return None if name.endswith("_kwargs") and not value else value
 
 
 def _check_range(value: Any, least: float, greatest: float, place: str) -> None:

@@ -150,11 +150,16 @@ def check_demonstrations(
 
 
 def check_num_envs(hyperparameters: Mapping[str, Any], num_envs: int) -> None:
-    """Find out whether the settings allow as many envs: SB3 counts the episodes of one env only.
+    """Find out whether the settings allow as many envs.
+
+    SB3 counts the episodes of one env only, and noise may have been made for a number of envs.
 
     Raises:
         UsageError: They do not.
     """
+    noise = hyperparameters.get("action_noise")
+    if isinstance(noise, VectorizedActionNoise) and noise.n_envs != num_envs:
+        raise UsageError(f"action_noise is for {noise.n_envs} envs, here are {num_envs}")
     frequency = hyperparameters.get("train_freq")
     if isinstance(frequency, tuple | list) and "episode" in frequency and num_envs > 1:
         raise UsageError(

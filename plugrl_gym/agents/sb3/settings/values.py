@@ -87,13 +87,23 @@ def read_value(value: Any, kind: Any) -> Any:
 
 
 def _one_of(value: Any, kinds: Iterable[Any]) -> Any:
-    detail = ""
+    kinds, detail = tuple(kinds), ""
+    if isinstance(value, str) and float in kinds and not _is_finite_if_a_number(value):
+        raise Mismatch(f"{value} is not a finite number")
     for kind in kinds:
         try:
             return read_value(value, kind)
         except Mismatch as mismatch:
             detail = detail or str(mismatch)
     raise Mismatch(detail)
+
+
+def _is_finite_if_a_number(text: str) -> bool:
+    """False for "nan", "inf" and their like: SB3 makes numbers of some texts, as "0.1"."""
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return True
 
 
 def _schedule(value: Any) -> Any:
