@@ -21,6 +21,8 @@ __all__ = ["Goals"]
 _SECONDS: Final = 1800.0
 _HORIZON: Final = 4
 _HORIZON_GOAL: Final = 400.0
+#: A policy chooses, and learns from, a fourth as many chunks as there are env steps.
+_HORIZON_STEPS: Final = 200_000
 _CLIENTS: Final = 4
 _CLIENTS_GOAL: Final = -200.0
 _CLIENTS_STEPS: Final = 10_000
@@ -29,6 +31,7 @@ _CLIENTS_STEPS: Final = 10_000
 def run_chunks(seed: int, folder: Path) -> dict[str, Any]:
     """CartPole-v1 ppo, with chunks of four actions, by ``train`` and its preset."""
     options = ["CartPole-v1", "--algo", "ppo", "--horizon", _HORIZON, "--seed", seed]
+    options += ["--total-timesteps", _HORIZON_STEPS]
     options += ["--run-dir", folder / "run", "--json"]
     with Process("plugrl_gym.train", options, folder / "train.log") as process:
         process.finish(_SECONDS)
@@ -78,7 +81,7 @@ class Goals(Show):
 
     def _task(self, name: str, seed: int) -> Task:
         if name == "chunks":
-            settings = {"horizon": _HORIZON}
+            settings = {"horizon": _HORIZON, "total_timesteps": _HORIZON_STEPS}
             return Task(f"goals/chunks/{seed}", settings, lambda f: run_chunks(seed, f))
         settings = {"clients": _CLIENTS, "total_timesteps": _CLIENTS_STEPS}
         return Task(f"goals/clients/{seed}", settings, lambda f: run_clients(seed, f))
@@ -88,7 +91,7 @@ class Goals(Show):
         clients = [record for key, record in records.items() if "/clients/" in key]
         rows = [
             (
-                f"CartPole-v1 ppo, `--horizon {_HORIZON}`",
+                f"CartPole-v1 ppo, `--horizon {_HORIZON}`, {_HORIZON_STEPS:,} env steps",
                 f"{_HORIZON_GOAL:g}, mean of the last 100 training episodes",
                 f"{sum(record['reached'] is not None for record in chunks)} of {len(chunks)}",
                 _steps([record["reached"] for record in chunks]),
