@@ -78,6 +78,21 @@ class Books(Account):
             self.chunks_dropped[reason] += chunks
             self.steps_dropped[reason] += steps
 
+    def settle(self, reason: str) -> None:
+        """Enter what Ctrl-C left between two of these counts; nothing is open any more.
+
+        What was received or run, and is in no account, was dropped; what is in an account was
+        received or run, though the count of that had not come yet.
+        """
+        chunks = self.chunks_fed_back + self.chunks_dropped.total()
+        steps = self.steps_fed_back + self.steps_dropped.total()
+        self.chunks_received = max(self.chunks_received, chunks)
+        self.env_steps = max(self.env_steps, steps)
+        missing = self.chunks_received - chunks, self.env_steps - steps
+        if any(missing):
+            self.chunks_dropped[reason] += missing[0]
+            self.steps_dropped[reason] += missing[1]
+
     def errors(self, closed: bool = False) -> tuple[str, ...]:
         """One sentence for each account that does not balance; empty where all do.
 

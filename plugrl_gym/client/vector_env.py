@@ -187,8 +187,9 @@ class PlugRLVectorEnv(_Wrapper):
         """
         mask = read_reset_mask(options, self.num_envs, first=self._current is None)
         if self._current is not None and self._interrupts(mask):
-            self._send(self._chunks.take_held())
-            self._session.hang_up("reset")
+            with self._broken_off():
+                self._send(self._chunks.take_held())
+                self._session.hang_up("reset")
         if not self._session.finished:
             self._connect()
         with self._envs_may_move():
@@ -241,11 +242,24 @@ class PlugRLVectorEnv(_Wrapper):
     @contextlib.contextmanager
     def _envs_may_move(self) -> Iterator[None]:
         """Where this fails, envs and bookkeeping may disagree until the next full reset."""
+        with self._broken_off():
+            try:
+                yield
+            except BaseException:
+                self._current = None
+                raise
+
+    @contextlib.contextmanager
+    def _broken_off(self) -> Iterator[None]:
+        """Where this fails, what was under way is not taken up again: Ctrl-C comes anywhere."""
         try:
             yield
         except BaseException as error:
-            self._current = None
-            self._session.hang_up(drop_reason(error))
+            why = drop_reason(error)
+            self._session.hang_up(why)
+            if isinstance(error, KeyboardInterrupt):
+                self._on_lost(why)  # which it may have cut short
+                self.stats.book.settle(why)
             raise
 
     def _advance(self, executed: npt.NDArray[Any], overridden: npt.NDArray[np.bool_]) -> _Step:
@@ -281,12 +295,8 @@ class PlugRLVectorEnv(_Wrapper):
             )
         while len(self._chunks.ready):
             self._connect()
-            try:
+            with self._broken_off():
                 self._exchange()
-            except BaseException as error:
-                # Ctrl-C comes anywhere: what was under way is not taken up again.
-                self._session.hang_up(drop_reason(error))
-                raise
         return self._chunks.next_actions(self._placeholder)
 
     def close(self, **kwargs: Any) -> None:
@@ -294,9 +304,10 @@ class PlugRLVectorEnv(_Wrapper):
         if not hasattr(self, "stats"):
             return  # the constructor refused, and the envs are still the caller's
         try:
-            if self._current is not None and self._session.connected:
-                self._send(self._chunks.flush(self._current))
-            self._session.hang_up("closed")
+            with self._broken_off():
+                if self._current is not None and self._session.connected:
+                    self._send(self._chunks.flush(self._current))
+                self._session.hang_up("closed")
         finally:
             self._current = None
             super().close(**kwargs)

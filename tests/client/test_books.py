@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from plugrl_gym import LocalProtocolError, PlugRLVectorEnv, RunFinished
+from plugrl_gym.client import books
 from plugrl_gym.client.books import Books
 from plugrl_gym.client.chunks import Chunks, Open
 from plugrl_gym.client.statistics import ClientStatistics
@@ -248,3 +252,46 @@ def test_books_of_connections_add_up() -> None:
         "steps_dropped[reset]": 4,
         "steps_open": 0,
     }
+
+
+# -- Ctrl-C comes anywhere ------------------------------------------------------------------------
+
+CLIENT = str(Path(books.__file__).parent)
+
+
+@contextlib.contextmanager
+def ctrl_c_before(line: int) -> Iterator[list[str]]:
+    """KeyboardInterrupt before the line-th line of the client that is run; it gets its place."""
+    lines, places = 0, []
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        if not frame.f_code.co_filename.startswith(CLIENT) or places:
+            return None
+        lines += event == "line"
+        if event == "line" and lines == line:
+            places.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield places
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_books_balance_wherever_ctrl_c_comes(wrap: Wrap, mode: AutoresetMode) -> None:
+    for line in range(1, 10_000):
+        envs = wrap(sync(CountingEnv(2), CountingEnv(3), mode=mode), server(2))
+        with ctrl_c_before(line) as places, contextlib.suppress(KeyboardInterrupt):
+            play(envs, 3)
+            envs.reset()
+            envs.close()
+        envs.close()
+        assert (*envs.stats.book_errors, *envs.stats.books.errors(closed=True)) == (), places
+        if not places:
+            break
+    assert 500 < line < 9_999

@@ -40,12 +40,12 @@ def test_a_servers_reading(monkeypatch):
 
 def test_a_server_tells_how_fast_it_answers():
     run = snapshot(clients_seen=1, clients=1, latency={"answer": {"p50": 0.0015}})
-    assert reading(run).text == "p50 1.5 ms, 1 client"
+    assert reading(run).text() == "p50 1.5 ms, 1 client"
 
 
 def test_a_servers_reading_tells_the_last_evaluation():
     run = snapshot(clients_seen=1, clients=1)
-    said = reading(run, None, "learning", "9.0 ± 1.0 over 2 episodes at step 8").text
+    said = reading(run, None, "learning", "9.0 ± 1.0 over 2 episodes at step 8").text()
     assert said == "1 client, evaluation 9.0 ± 1.0 over 2 episodes at step 8, learning"
 
 
@@ -65,8 +65,8 @@ def test_a_server_tells_that_its_clients_are_gone(monkeypatch):
     now[0] += 7.0
     alone = progress.read(snapshot(clients_seen=2), "")
     assert alone.pause == "no client, 7 s"
-    assert alone.text == "0 steps/s, no client, 7 s"
-    assert progress.read(snapshot(clients_seen=2), "saving").text == "0 steps/s, saving"
+    assert alone.text() == "0 steps/s, no client, 7 s"
+    assert progress.read(snapshot(clients_seen=2), "saving").text() == "0 steps/s, saving"
 
 
 def test_a_result_without_an_episode(tmp_path):
