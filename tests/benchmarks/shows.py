@@ -89,9 +89,10 @@ def main(show: Show, arguments: Sequence[str] | None = None) -> int:
         _run_here(task, options.out)
         return 0
     if options.table:
-        records = _records(options.out, tasks)
+        records = _records(options.out, tasks, _published(options.results))
         text = show.section(records) if records else "Nothing measured yet."
         replace_section(options.results, show.name, text)
+        _publish(records, _published(options.results))
         print(f"{options.results.name}: {show.name}: {len(records)} of {len(tasks)} runs")
         return 0
     return _run_missing(show, tasks, options, given)
@@ -115,7 +116,12 @@ def _parser(show: Show) -> argparse.ArgumentParser:
     )
     add("--jobs", type=int, default=1, metavar="N", help="runs at a time (%(default)s)")
     add("--again", action="store_true", help="do not keep the records that there are")
-    add("--table", action="store_true", help="run nothing; write the section of RESULTS.md")
+    add("--published", action="store_true", help="do not repeat the runs in records.jsonl")
+    add(
+        "--table",
+        action="store_true",
+        help="run nothing; write the section of RESULTS.md, from these records and records.jsonl",
+    )
     add("--results", type=Path, default=RESULTS, metavar="FILE", help=argparse.SUPPRESS)
     add("--only", metavar="KEY", help=argparse.SUPPRESS)  # in a process of its own
     return parser
@@ -124,7 +130,8 @@ def _parser(show: Show) -> argparse.ArgumentParser:
 def _run_missing(
     show: Show, tasks: Sequence[Task], options: argparse.Namespace, given: Sequence[str]
 ) -> int:
-    done = {} if options.again else _records(options.out, tasks)
+    known = _published(options.results) if options.published else None
+    done = {} if options.again else _records(options.out, tasks, known)
     missing = [task for task in tasks if task.key not in done]
     print(f"{show.name}: {len(tasks)} runs, {len(missing)} to do, {options.jobs} at a time")
 
@@ -169,18 +176,39 @@ def _run_here(task: Task, out: Path) -> None:
         file.write(json.dumps(record) + "\n")
 
 
-def _records(out: Path, tasks: Iterable[Task]) -> dict[str, Record]:
-    """The latest record of each task that has one of the same settings."""
-    path = out / "records.jsonl"
-    if not path.exists():
-        return {}
+def _records(out: Path, tasks: Iterable[Task], known: Path | None = None) -> dict[str, Record]:
+    """The latest record of each task that has one of the same settings.
+
+    Args:
+        out: Where records of here are.
+        tasks: Whose records.
+        known: A file with older ones.
+    """
     wanted = {task.key: json.loads(json.dumps(task.settings)) for task in tasks}
-    found: dict[str, Record] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
-        if record["key"] in wanted and record["settings"] == wanted[record["key"]]:
-            found[record["key"]] = record
-    return found
+    return {
+        record["key"]: record
+        for path in (known, out / "records.jsonl")
+        for record in _read(path)
+        if record["key"] in wanted and record["settings"] == wanted[record["key"]]
+    }
+
+
+def _read(path: Path | None) -> list[Record]:
+    if path is None or not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _published(results: Path) -> Path:
+    """The records behind the tables of RESULTS.md, for whoever wants to know more of a run."""
+    return results.with_name("records.jsonl")
+
+
+def _publish(records: Mapping[str, Record], path: Path) -> None:
+    """Enter records into the published ones."""
+    merged = {record["key"]: record for record in _read(path)} | dict(records)
+    lines = [json.dumps(merged[key], sort_keys=True) + "\n" for key in sorted(merged)]
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def _setup() -> dict[str, Any]:

@@ -51,7 +51,8 @@ class Doubling(Show):
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    path = tmp_path / "RESULTS.md"
+    path = tmp_path / "published" / "RESULTS.md"
+    path.parent.mkdir()
     path.write_text("# Results\n<!-- doubling -->\nold\n<!-- /doubling -->\nend\n")
     return path
 
@@ -95,6 +96,21 @@ def test_what_has_a_record_is_not_run_again(
     run(tmp_path, "--numbers", "1", "--only", "doubling/1")
     assert run(tmp_path, "--numbers", "1") == 0
     assert capsys.readouterr().out == "doubling: 1 runs, 0 to do, 1 at a time\n"
+
+
+def test_records_of_a_table_are_published_and_count_where_that_is_asked_for(
+    tmp_path: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in ("2", "1"):
+        run(tmp_path / "a", "--numbers", "1", "2", "--only", f"doubling/{number}")
+        written(tmp_path / "a", results, "--numbers", "1", "2")
+    published = results.with_name("records.jsonl").read_text().splitlines()
+    assert [json.loads(line)["doubled"] for line in published] == [2, 4]
+    assert "| doubling/2 | 4 |" in written(tmp_path / "b", results, "--numbers", "1", "2")
+    capsys.readouterr()
+    elsewhere = ("--numbers", "1", "2", "--results", str(results), "--published")
+    assert run(tmp_path / "b", *elsewhere) == 0
+    assert capsys.readouterr().out == "doubling: 2 runs, 0 to do, 1 at a time\n"
 
 
 def test_a_record_tells_versions_and_machine_and_no_path(tmp_path: Path) -> None:
