@@ -93,9 +93,12 @@ def _found(pattern: str, process: Process) -> str | None:
 
 
 def run_sb3(seed: int, total_timesteps: int, folder: Path) -> dict[str, Any]:
-    """SB3's learn() over remote envs and over its own."""
+    """SB3's learn() over remote envs and over its own, with one torch thread."""
+    import torch
+
     from tests.benchmarks import sb3
 
+    torch.set_num_threads(1)
     local = sb3.learn(_CASE, seed, total_timesteps).model
     with RemoteVectorEnv(_CASE.num_envs, port=0) as envs, clients(envs.url, seed, folder, envs):
         remote = sb3.learn_over(envs.as_sb3_vec_env(), _CASE, seed, total_timesteps)
