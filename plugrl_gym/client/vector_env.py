@@ -359,6 +359,7 @@ class PlugRLVectorEnv(_Wrapper):
     def _connect(self) -> None:
         if self._session.connect():
             self._undeclared = True
+            self._waiting.over()
             self.stats.connected()
 
     def _exchange(self) -> None:
@@ -391,6 +392,7 @@ class PlugRLVectorEnv(_Wrapper):
         )
         check_message(infer, self.stats.env_steps)
         answer = self._session.infer(infer, self._accept)
+        self._waiting.over()
         if answer is not None:
             self._undeclared = False
             self._chunks.assign(envs, *answer)

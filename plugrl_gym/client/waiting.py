@@ -36,6 +36,10 @@ class Waiting:
         if seconds >= FIRST_NOTICE and not self.silent:
             self._on_wait(seconds, what)
 
+    def over(self) -> None:
+        """What was waited for, if anything, has come."""
+        self._notice = None
+
     def words(self) -> str:
         """``waiting for the server, 12 s``; empty while nothing is waited for."""
         notice = self._notice

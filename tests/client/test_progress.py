@@ -46,6 +46,8 @@ def test_a_connected_client_says_that_it_waits_for_the_server(wrap: Any, now: li
     assert str(progress.read()) == "before the first step, 3 s"
     envs._waiting(2.0, "the server")
     assert str(progress.read()) == "waiting for the server, 2 s"
+    envs.infer()
+    assert str(progress.read()) == "before the first step, 3 s"
 
 
 def test_a_reading_counts_what_was_done_since_then(wrap: Any, now: list[float]) -> None:
