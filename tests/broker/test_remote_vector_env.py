@@ -541,12 +541,18 @@ def test_undeclared_client_that_asks_for_some_envs_first_is_told_at_once(
     assert "these wait for each other: use autoreset same-step" in caplog.text
 
 
-def test_client_that_stops_asking_counts_as_lost_and_may_come_back(
-    two: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    envs, first, second = two
+@pytest.fixture
+def impatient(two: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As ``two``, with envs that soon lose a client that has fed back and does not ask."""
     monkeypatch.setattr("plugrl_gym.broker.waiting._SLICE", 0.02)
-    envs._stall_timeout = 0.1
+    two[0]._stall_timeout = 0.1
+    return two
+
+
+def test_client_that_stops_asking_counts_as_lost_and_may_come_back(
+    impatient: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    envs, first, second = impatient
     with stepping(envs, [0, 1]) as result:
         Env(first, 0).obey(3.0)
         second.answer()
@@ -593,11 +599,9 @@ def test_client_that_has_fed_back_some_of_its_envs_and_does_not_ask_is_lost_with
 
 @pytest.mark.parametrize("stale", [False, True])
 def test_client_whose_feedback_was_dropped_whole_and_does_not_ask_is_lost(
-    stale: bool, two: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    stale: bool, impatient: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    envs, first, second = two
-    monkeypatch.setattr("plugrl_gym.broker.waiting._SLICE", 0.02)
-    envs._stall_timeout = 0.1
+    envs, first, second = impatient
     with stepping(envs, [0, 1]) as result:
         Env(first, 0).obey(3.0)
         second.answer()

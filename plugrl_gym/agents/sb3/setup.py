@@ -239,6 +239,8 @@ class RunSetup:
         callback: MaybeCallback,
     ) -> Learner[Any, Any]:
         """The learner of a model that :meth:`build` has built and that has its logger."""
+        lag = self.choices.max_policy_lag
+        assert lag is not None  # the choices are complete
         plan = RunPlan(
             num_envs,
             self.total_timesteps,
@@ -247,7 +249,7 @@ class RunSetup:
             callback,
             self.choices.log_interval or 1,
             horizon=self.plan.horizon,
-            max_policy_lag=self.choices.max_policy_lag or 0,
+            max_policy_lag=lag,
             demonstrations_share=self.choices.demonstrations_share or 0.0,
             resumed=self.run is not None,
         )
