@@ -22,6 +22,7 @@ from plugrl_gym.errors import UsageError
 from tests.support.agent_peer import AgentPeer
 from tests.support.lockstep import assert_same_weights, drive, make_envs, sb3_model, weights_of
 from tests.support.replays import ONE, check_stored, make_learner
+from tests.support.resuming import checkpoints
 from tests.support.rollouts import NUMBER, RaggedClient, column, connect, play_at_random
 from tests.support.serving import running
 
@@ -325,7 +326,7 @@ def test_checkpoints_are_written_beside_acting_and_go_on(tmp_path: Path) -> None
     with running(agent) as run, PlugRLVectorEnv(make_envs("Pendulum-v1", 1), run.url) as envs:
         envs.run(seed=0)
         assert run.ended() is True
-    saved = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    saved = checkpoints(tmp_path)
     assert saved[0] == 0
     assert saved[-1] == agent.timesteps >= 120
     assert len(saved) >= 4
