@@ -32,6 +32,7 @@ from plugrl_gym.commands.forwarding import said_by_name
 from plugrl_gym.commands.keys import KEY_VARIABLE
 from plugrl_gym.commands.result import make_result
 from plugrl_gym.commands.stages import log_columns
+from plugrl_gym.durations import check_seconds
 from plugrl_gym.errors import ConnectionFailed, RunFailed, UsageError
 from plugrl_gym.serve import PROG, add_options
 from plugrl_gym.server import Agent, PlugRLServer, RunStatistics
@@ -54,7 +55,8 @@ class LocalServer(ABC):
         stop_timeout: Seconds that it may take to end.
     """
 
-    def __init__(self, stop_timeout: float) -> None:
+    def __init__(self, start_timeout: float, stop_timeout: float) -> None:
+        check_seconds(start_timeout=start_timeout, stop_timeout=stop_timeout)
         self.run_dir: Path | None = None
         self.stop_timeout = stop_timeout
         self._result: dict[str, Any] | None = None
@@ -91,6 +93,7 @@ class LocalServer(ABC):
             UsageError, RunFailed: The server ended because of an error.
             Exception: What an agent in this process raised.
         """
+        check_seconds(seconds=seconds, none=True)
         if not self._ended(seconds):
             raise TimeoutError(f"{self.url}: the run has not ended within {seconds:g} s")
         return self._concluded()
@@ -156,7 +159,7 @@ class ServerThread(LocalServer):
         stop_timeout: float = _STOP_SECONDS,
         **options: Any,
     ) -> None:
-        super().__init__(stop_timeout)
+        super().__init__(start_timeout, stop_timeout)
         self._begun = threading.Event()
         announce = options.pop("on_listening", None)
 
@@ -232,7 +235,7 @@ class ServerProcess(LocalServer):
         stop_timeout: float = _STOP_SECONDS,
         **options: Any,
     ) -> None:
-        super().__init__(stop_timeout)
+        super().__init__(start_timeout, stop_timeout)
         # As an option every user of this machine could read the key. One that is in this process's
         # environment would be wanted by the server, and not be sent by a client in Python.
         environment = {**os.environ, KEY_VARIABLE: str(options.pop("api_key", None) or "")}

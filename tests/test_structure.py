@@ -23,17 +23,20 @@ RULES: dict[str, set[str]] = {
     "latency": set(),
     "notices": set(),
     "trust": {"errors"},
+    "durations": {"errors"},
     "display": {"display"},
     "protocol": {"protocol", "errors"},
     "spaces": {"spaces", "protocol", "errors"},
     "client": {
-        *("client", "spaces", "protocol", "ledger", "latency", "notices", "trust", "display"),
-        "errors",
+        *("client", "spaces", "protocol", "ledger", "latency", "notices", "trust", "durations"),
+        *("display", "errors"),
     },
-    "server": {"server", "spaces", "protocol", "ledger", "latency", "errors"},
+    "server": {"server", "spaces", "protocol", "ledger", "latency", "durations", "errors"},
     "agents": {"agents", "server", "spaces", "protocol", "errors"},
-    "broker": {"broker", "agents", "server", "spaces", "protocol", "notices", "errors"},
-    "conformance": {"conformance", "protocol", "trust", "errors"},
+    "broker": {
+        *("broker", "agents", "server", "spaces", "protocol", "notices", "durations", "errors")
+    },
+    "conformance": {"conformance", "protocol", "trust", "durations", "errors"},
     "plotting": {"plotting", "errors"},
     "commands": {"commands", "client", "server", "agents", "conformance", "display", "errors"},
     "serve": {"commands", "server", "display", "errors"},
@@ -41,7 +44,7 @@ RULES: dict[str, set[str]] = {
     "train": {"commands", "agents", "plotting", "display", "errors"},
     "plot": {"commands", "plotting", "errors"},
     "__main__": {"commands", "__version__"},
-    "local": {"commands", "serve", "server", "errors"},
+    "local": {"commands", "serve", "server", "durations", "errors"},
     "__init__": {"broker", "client", "local", "errors"},
 }
 

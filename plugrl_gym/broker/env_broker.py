@@ -21,6 +21,7 @@ from plugrl_gym.broker.batch import Batch, EnvEvent
 from plugrl_gym.broker.desk import Desk, Row
 from plugrl_gym.broker.info import join_info
 from plugrl_gym.broker.serving import Serving
+from plugrl_gym.durations import check_seconds
 from plugrl_gym.errors import UsageError
 from plugrl_gym.server import Client, RunStatistics
 
@@ -160,6 +161,7 @@ class EnvBroker:
         return self._batch(*self._take(min_envs, timeout))
 
     def _take(self, at_least: int, timeout: float | None) -> tuple[list[Row], tuple[EnvEvent, ...]]:
+        check_seconds(timeout=timeout, none=True)
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
@@ -170,6 +172,7 @@ class EnvBroker:
 
     async def collect(self, min_envs: int = 1, timeout: float | None = None) -> Batch:
         """As :meth:`collect_async`, for a coroutine; where it is cancelled nothing is lost."""
+        check_seconds(timeout=timeout, none=True)
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:

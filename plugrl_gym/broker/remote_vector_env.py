@@ -19,6 +19,7 @@ from plugrl_gym.broker.env_broker import EnvBroker
 from plugrl_gym.broker.record import StepRecord
 from plugrl_gym.broker.seats import Seats
 from plugrl_gym.broker.waiting import Wait
+from plugrl_gym.durations import check_seconds
 from plugrl_gym.errors import ConnectTimeout, UsageError
 from plugrl_gym.notices import log_wait
 from plugrl_gym.server import Client, Refusal
@@ -116,6 +117,8 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
         on_wait: Callable[[float, str], None] = log_wait,
         **options: Any,
     ) -> None:
+        check_seconds(connect_timeout=connect_timeout, stall_timeout=stall_timeout, none=True)
+        check_seconds(refill_timeout=refill_timeout)
         if num_envs < 1:
             raise UsageError(f"num_envs: expected at least 1, got {num_envs}")
         for name in ("horizon", "evaluation"):

@@ -23,6 +23,7 @@ from plugrl_gym.client.heartbeat import Heartbeat, sever
 from plugrl_gym.client.reaching import explain, one_reason, websocket_logger
 from plugrl_gym.client.statistics import STAGES
 from plugrl_gym.client.waiting import Waiting
+from plugrl_gym.durations import check_seconds
 from plugrl_gym.errors import (
     ConnectionLost,
     RemoteProtocolError,
@@ -112,6 +113,9 @@ class Endpoint:
         close_timeout: For the closing handshake.
         on_wait: Called once a second while waiting, with the seconds waited and what for.
         stages: Gets the times of encode, exchange, wire and decode.
+
+    Raises:
+        UsageError: A time is negative, a NaN or no number, or zero where that is no limit.
     """
 
     url: str
@@ -124,6 +128,16 @@ class Endpoint:
     close_timeout: float = 2.0
     on_wait: Callable[[float, str], None] = field(default_factory=Waiting)
     stages: Latency = field(default_factory=lambda: Latency(STAGES), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_seconds(connect_timeout=self.connect_timeout, close_timeout=self.close_timeout)
+        check_seconds(metadata_timeout=self.metadata_timeout, positive=True)
+        check_seconds(
+            liveness_timeout=self.liveness_timeout,
+            reply_timeout=self.reply_timeout,
+            positive=True,
+            none=True,
+        )
 
 
 class Connection:

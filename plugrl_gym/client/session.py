@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from plugrl_gym.client.backoff import Backoff
 from plugrl_gym.client.books import drop_reason
 from plugrl_gym.client.connection import NO_ROOM, Connection, Endpoint
+from plugrl_gym.durations import check_seconds
 from plugrl_gym.errors import (
     ConnectionFailed,
     ConnectionLost,
@@ -57,6 +58,7 @@ class Session:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        check_seconds(reconnect_timeout=reconnect_timeout, none=True)
         self._endpoint = endpoint
         self._reconnect_timeout = reconnect_timeout
         self._on_lost = on_lost

@@ -96,7 +96,7 @@ class PlugRLVectorEnv(_Wrapper):
         stats: A live :class:`~plugrl_gym.client.ClientStatistics`; ``stats()`` is a plain copy.
 
     Raises:
-        UsageError: A plain ``gym.Env``, an unreadable autoreset mode, a bad URL, key or file.
+        UsageError: A plain ``gym.Env``, an unreadable autoreset mode, a bad URL, time, key or file.
         UnsupportedSpace: A space with no encoding.
 
     Example:

@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request as HttpRequest
 from websockets.http11 import Response
 
+from plugrl_gym.durations import check_seconds
 from plugrl_gym.errors import RemoteProtocolError, UsageError
 from plugrl_gym.server.access import Access
 from plugrl_gym.server.agent import Agent, Refusal
@@ -133,10 +134,16 @@ class PlugRLServer:
         max_resync_delay: float = 2.0,
         on_listening: Callable[[PlugRLServer], None] | None = None,
     ) -> None:
-        _check_options(port, feedback_timeout, max_message_bytes)
+        _check_options(port, max_message_bytes)
+        check_seconds(feedback_timeout=feedback_timeout, positive=True)
         if silence_timeout is None:
             silence_timeout = max(_SILENCE_SECONDS, 1.5 * feedback_timeout)
-        _check_durations(batch_wait, silence_timeout, close_timeout, max_resync_delay)
+        check_seconds(
+            batch_wait=batch_wait,
+            silence_timeout=silence_timeout,
+            close_timeout=close_timeout,
+            max_resync_delay=max_resync_delay,
+        )
         access = Access(host, api_key, insecure=insecure, allowed_hosts=allowed_hosts)
         self.host = host
         self.port = port
@@ -452,19 +459,11 @@ def serve(agent: Agent, host: str = "127.0.0.1", port: int = 8000, **options: An
     return PlugRLServer(agent, host, port, **options).serve()
 
 
-def _check_options(port: int, feedback_timeout: float, max_message_bytes: int | None) -> None:
+def _check_options(port: int, max_message_bytes: int | None) -> None:
     if not 0 <= port <= 65535:
         raise UsageError(f"port: expected 0 to 65535, got {port}")
-    if feedback_timeout <= 0:
-        raise UsageError(f"feedback_timeout: expected seconds above 0, got {feedback_timeout}")
     if max_message_bytes is not None and max_message_bytes < 1:
         raise UsageError(f"max_message_bytes: expected 1 or more, or None, got {max_message_bytes}")
-
-
-def _check_durations(*durations: float) -> None:
-    for seconds in durations:
-        if seconds < 0:
-            raise UsageError(f"a duration cannot be negative, got {seconds} s")
 
 
 def _make_metrics(

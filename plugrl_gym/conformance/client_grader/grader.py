@@ -29,6 +29,7 @@ from plugrl_gym.conformance.client_grader.stage import (
     Unusable,
 )
 from plugrl_gym.conformance.report import Report
+from plugrl_gym.durations import check_seconds
 from plugrl_gym.errors import UsageError
 
 __all__ = ["grade_client"]
@@ -103,8 +104,9 @@ def grade_client(
 
 
 def _check(settings: Settings) -> None:
-    if settings.horizon < 1 or settings.dim < 1 or settings.steps < 4 or settings.timeout <= 0:
-        raise UsageError("horizon and action_dim are at least 1, steps at least 4, timeout above 0")
+    check_seconds(timeout=settings.timeout, positive=True)
+    if settings.horizon < 1 or settings.dim < 1 or settings.steps < 4:
+        raise UsageError("horizon and action_dim are at least 1, steps at least 4")
     if _TYPESTR.fullmatch(settings.typestr) is None:
         raise UsageError(f"action_dtype {settings.typestr!r} is no numeric typestr such as '<f4'")
     if settings.probe and settings.dim > MAX_DIM:

@@ -27,6 +27,7 @@ from plugrl_gym.conformance.server_grader.reuse import REUSE
 from plugrl_gym.conformance.server_grader.scene import Scene
 from plugrl_gym.conformance.server_grader.scoping import SCOPING
 from plugrl_gym.conformance.server_grader.spaces import SPACES
+from plugrl_gym.durations import check_seconds
 from plugrl_gym.errors import UsageError
 from plugrl_gym.trust import tls_context
 
@@ -128,13 +129,8 @@ def _check_usage(
         fits = False
     if not fits:
         raise UsageError(f"{url!r} is no server address: expected ws://HOST:PORT")
-    for name, seconds in (
-        ("timeout", timeout),
-        ("feedback timeout", feedback_timeout),
-        ("stop timeout", stop_timeout),
-    ):
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise UsageError(f"the {name} must be a positive number of seconds, got {seconds}")
+    check_seconds(timeout=timeout, stop_timeout=stop_timeout, positive=True)
+    check_seconds(feedback_timeout=feedback_timeout, positive=True, none=True)
     for name, size in (("state", state_dim), ("action", action_dim)):
         if size is not None and size < 1:
             raise UsageError(f"the {name} must have at least one dimension, got {size}")
