@@ -211,6 +211,33 @@ def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
     assert refused(resume=tmp_path).startswith(f"{tmp_path / 'config.json'} cannot be read (")
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "complaint"),
+    [
+        (["num_envs"], "2", "num_envs: expected int, got '2'"),
+        (["seed"], False, "seed: expected int or null, got False"),
+        (["settings"], [], "settings: expected dict, got []"),
+        (["settings", "keep"], None, "settings.keep: expected int, got None"),
+        (["settings", "normalize"], "yes", "settings.normalize: expected bool or dict, got 'yes'"),
+        (["settings", "more"], ..., "settings.keep is missing"),
+    ],
+)
+def test_a_config_that_was_edited_amiss_is_refused(
+    place: list[str], value: Any, complaint: str, tmp_path: Path
+) -> None:
+    stopped_run(tmp_path)
+    path = tmp_path / "config.json"
+    content = json.loads(path.read_text())
+    *outer, name = place
+    group = content[outer[0]] if outer else content
+    if value is ...:
+        group[name] = group.pop("keep")
+    else:
+        group[name] = value
+    path.write_text(json.dumps(content))
+    assert refused(resume=tmp_path) == f"{path} is none of a run ({complaint})"
+
+
 def test_a_new_run_does_not_come_over_another_one(tmp_path: Path) -> None:
     stopped_run(tmp_path)
     assert refused(run_dir=tmp_path) == (

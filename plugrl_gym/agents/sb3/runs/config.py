@@ -28,6 +28,31 @@ from plugrl_gym.spaces import build_space, describe_space
 
 __all__ = ["RunConfig", "algorithm_name", "described", "space_as_json"]
 
+# What stands in config.json, by the types that JSON has.
+_FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "algorithm": (str,),
+    "policy": (str, type(None)),
+    "hyperparameters": (dict,),
+    "settings": (dict,),
+    "seed": (int, type(None)),
+    "num_envs": (int,),
+    "total_timesteps": (int,),
+    "env_id": (str, type(None)),
+    "observation_space": (dict,),
+    "action_space": (dict,),
+}
+_SETTINGS: Final[Mapping[str, tuple[type, ...]]] = {
+    "horizon": (int,),
+    "normalize": (bool, dict),
+    "preset": (str,),
+    "hyperparameter_file": (str, type(None)),
+    "log_interval": (int,),
+    "save_every": (int,),
+    "keep": (int,),
+    "max_policy_lag": (int,),
+    "async_learn": (bool,),
+    "demonstrations_share": (float, int),
+}
 _PACKAGES: Final = ("plugrl-gym", "stable-baselines3", "sb3-contrib", "torch", "gymnasium", "numpy")
 
 
@@ -116,7 +141,10 @@ class RunConfig:
         """
         content = read_config(run_dir)
         try:
-            return cls(**content)
+            config = cls(**content)
+            _check_types("", content, _FIELDS)
+            _check_types("settings.", config.settings, _SETTINGS)
+            return config
         except TypeError as error:
             raise UsageError(f"{run_dir / CONFIG} is none of a run ({error})") from None
 
@@ -132,6 +160,17 @@ class RunConfig:
         except (ProtocolError, KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{CONFIG} tells of no spaces ({error})") from None
         return built[0], built[1]
+
+
+def _check_types(
+    where: str, content: Mapping[str, Any], expected: Mapping[str, tuple[type, ...]]
+) -> None:
+    for name, types in expected.items():
+        if name not in content:
+            raise TypeError(f"{where}{name} is missing")
+        if type(content[name]) not in types:  # a bool is no int here
+            names = " or ".join(kind.__name__ for kind in types).replace("NoneType", "null")
+            raise TypeError(f"{where}{name}: expected {names}, got {content[name]!r}")
 
 
 def algorithm_name(algorithm: AlgorithmClass) -> str:
