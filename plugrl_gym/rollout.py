@@ -266,7 +266,7 @@ def _run(options: argparse.Namespace, output: Output) -> int:
             connect_timeout=patience,
             reconnect_timeout=options.reconnect_timeout,
             liveness_timeout=options.liveness_timeout,
-            metadata_timeout=min(20.0, patience),
+            metadata_timeout=min(20.0, max(patience, 1.0)),
             on_wait=lambda seconds, what: None,  # the live line tells of it
         )
 

@@ -193,10 +193,12 @@ def _reserved_stdout() -> Iterator[TextIO]:
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
+    stdout = os.fdopen(os.dup(kept), "w", encoding="utf-8")
     try:
-        with os.fdopen(os.dup(kept), "w", encoding="utf-8") as stdout:
-            yield stdout
+        yield stdout
     finally:
+        with contextlib.suppress(BrokenPipeError):  # what nobody wanted to read is still in it
+            stdout.close()
         sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)

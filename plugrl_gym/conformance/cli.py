@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -198,15 +199,22 @@ def _check_output(options: argparse.Namespace) -> None:
 def _deliver(report: Report, options: argparse.Namespace) -> int:
     if options.junit is not None:
         options.junit.write_text(report.to_junit(), encoding="utf-8")
-    print(json.dumps(report.to_json(), indent=2) if options.json else report.to_text(), end="")
-    if options.json:
-        print()
+    _print(f"{json.dumps(report.to_json(), indent=2)}\n" if options.json else report.to_text())
     return report.exit_code
+
+
+def _print(text: str) -> None:
+    """Onto stdout, or nowhere where ``| head``, say, has read enough."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        # Or the interpreter would try again when it exits, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run_checklist(options: argparse.Namespace) -> int:
     if options.write is None:
-        print(checklist(), end="")
+        _print(checklist())
         return 0
     path = Path(options.write)
     path.write_text(update(path.read_text(encoding="utf-8")), encoding="utf-8")

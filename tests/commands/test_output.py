@@ -6,13 +6,16 @@ import io
 import json
 import logging
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from plugrl_gym.commands.options import CommandParser, add_output_options
 from plugrl_gym.commands.output import Output, json_line
 from plugrl_gym.display import Bar, Lines, Reading, Reporter
+from tests.support.commands import DEADLINE, environment
 from tests.support.terminal import screen
 
 
@@ -138,6 +141,31 @@ def test_a_command_whose_listener_is_gone_goes_on(monkeypatch):
 
     monkeypatch.setattr(sys, "stderr", Broken())
     Output("prog", False, False).say("nobody hears this")
+
+
+@pytest.mark.parametrize(
+    ("code", "command"),
+    [
+        (0, "plugrl_gym.train CartPole-v1 --algo random --total-timesteps 20 --json --quiet"),
+        (0, "plugrl_gym.conformance checklist"),
+        (1, "plugrl_gym.conformance server --url ws://127.0.0.1:1 --timeout 1 --json"),
+    ],
+)
+def test_a_reader_who_goes_away_brings_no_traceback(code: int, command: str, tmp_path: Path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        cwd=tmp_path,
+    )
+    assert process.stdout is not None
+    process.stdout.close()  # as with `| true`
+    try:
+        _, stderr = process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
+    assert (stderr, process.returncode) == (b"", code)
 
 
 def test_json_has_no_nan():
