@@ -254,7 +254,8 @@ class RemoteVectorEnv(VectorEnv[Any, Any, Any]):
             finished: The run is over, and clients end; see :meth:`EnvBroker.close`.
             **kwargs: For code that passes those of other vector envs; ignored.
         """
-        self.broker.close(finished)
+        if hasattr(self, "broker"):  # else the constructor refused, and Gymnasium closes all
+            self.broker.close(finished)
 
     def as_sb3_vec_env(self, *, action_masks: str | None = None) -> SB3VecEnv:
         """The same envs as Stable-Baselines3's VecEnv; needs the extra ``sb3``.

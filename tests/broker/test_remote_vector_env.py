@@ -269,6 +269,13 @@ def test_options_out_of_range_are_refused(options: dict[str, Any], words: str) -
         RemoteVectorEnv(port=0, **options)
 
 
+def test_one_that_was_refused_can_be_closed_as_some_versions_of_gymnasium_do() -> None:
+    envs = RemoteVectorEnv.__new__(RemoteVectorEnv)
+    with pytest.raises(UsageError):
+        envs.__init__(0, port=0)  # type: ignore[misc]
+    envs.close()
+
+
 def test_misuse_moves_no_env(two: Any) -> None:
     envs, first, second = two
     with pytest.raises(UsageError, match=r"expected one for each of 2 envs, got shape \[3\]"):
