@@ -226,7 +226,7 @@ def setup_line(records: Iterable[Record]) -> str:
     """Versions and machine of some records, as a sentence for each combination."""
     found = {
         f"{r['machine']}; Python {r['python']}, "
-        + ", ".join(f"{name} {version}" for name, version in r["versions"].items())
+        + ", ".join(f"{n} {r['versions'][n]}" for n in _DISTRIBUTIONS if n in r["versions"])
         for r in records
     }
     return "\n".join(f"Measured on {line}." for line in sorted(found))

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.shows import RESULTS, Record, Show, Task, main, replace_section, table
+from tests.benchmarks.shows import (
+    RESULTS,
+    Record,
+    Show,
+    Task,
+    main,
+    replace_section,
+    setup_line,
+    table,
+)
 from tests.benchmarks.wall_time import WallTime
 
 SHOWS = (
@@ -120,6 +129,15 @@ def test_a_record_tells_versions_and_machine_and_no_path(tmp_path: Path) -> None
     assert record["versions"]["gymnasium"]
     assert "cores" in record["machine"]
     assert str(tmp_path) not in text
+
+
+def test_versions_have_one_order_whether_a_record_is_new_or_published() -> None:
+    new = {"plugrl-gym": "1", "gymnasium": "2"}
+    records = [
+        {"versions": versions, "python": "3", "machine": "one"}
+        for versions in (new, dict(sorted(new.items())))
+    ]
+    assert setup_line(records) == "Measured on one; Python 3, plugrl-gym 1, gymnasium 2."
 
 
 def test_markers_must_be_there(results: Path) -> None:

@@ -190,7 +190,10 @@ def test_phase_without_occasion_says_why() -> None:
         ({"phases": ""}, "no phase ''"),
         ({"timeout": 0}, "timeout: expected seconds above 0, got 0"),
         ({"timeout": float("nan")}, "timeout: expected seconds above 0, got nan"),
-        ({"feedback_timeout": -1.0}, "feedback_timeout: expected seconds above 0 or None, got -1.0"),
+        (
+            {"feedback_timeout": -1.0},
+            "feedback_timeout: expected seconds above 0 or None, got -1.0",
+        ),
         ({"state_dim": 0}, "at least one dimension"),
         ({"action_dim": -3}, "at least one dimension"),
     ],
