@@ -185,7 +185,8 @@ def add_learner_options(parser: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="N",
         help="how many threads torch calculates with; auto takes 1 where the policy sees no "
-        "images, which leaves the other cores to the envs, else torch's own number (default: auto)",
+        "images, which leaves the other cores to the envs, else torch's own number; another number "
+        "changes the last bits of the weights (default: auto)",
     )
     group.add_argument(
         "--table",
