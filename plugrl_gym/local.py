@@ -50,9 +50,13 @@ _TAIL: Final = 20
 class LocalServer(ABC):
     """A running server; a context manager that ends it, so that it saves what it has learned.
 
+    Args:
+        start_timeout: Seconds that it may take to listen.
+        stop_timeout: Seconds that it may take to end.
+
     Attributes:
         run_dir: Where the run's files lie; None where it writes none.
-        stop_timeout: Seconds that it may take to end.
+        stop_timeout: As given.
     """
 
     def __init__(self, start_timeout: float, stop_timeout: float) -> None:
