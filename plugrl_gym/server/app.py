@@ -136,14 +136,11 @@ class PlugRLServer:
     ) -> None:
         _check_options(port, max_message_bytes)
         check_seconds(feedback_timeout=feedback_timeout, positive=True)
+        check_seconds(silence_timeout=silence_timeout, none=True)
+        check_seconds(batch_wait=batch_wait, close_timeout=close_timeout)
+        check_seconds(max_resync_delay=max_resync_delay)
         if silence_timeout is None:
             silence_timeout = max(_SILENCE_SECONDS, 1.5 * feedback_timeout)
-        check_seconds(
-            batch_wait=batch_wait,
-            silence_timeout=silence_timeout,
-            close_timeout=close_timeout,
-            max_resync_delay=max_resync_delay,
-        )
         access = Access(host, api_key, insecure=insecure, allowed_hosts=allowed_hosts)
         self.host = host
         self.port = port
