@@ -45,6 +45,7 @@ from plugrl_gym.protocol.close import (
     fit_reason,
 )
 from plugrl_gym.protocol.credentials import authorization
+from plugrl_gym.tls_socket import turn_taking
 
 __all__ = ["NO_ROOM", "Connection", "Endpoint", "parse_url"]
 
@@ -187,7 +188,7 @@ class Connection:
             return self._stack.enter_context(
                 connect(
                     endpoint.url,
-                    ssl=endpoint.ssl_context,
+                    ssl=turn_taking(endpoint.ssl_context),
                     compression=None,
                     max_size=None,
                     open_timeout=timeout,

@@ -14,6 +14,7 @@ from websockets.sync.client import connect
 from plugrl_gym.errors import UsageError
 from plugrl_gym.protocol import ClientProtocol
 from plugrl_gym.server import tls_context
+from plugrl_gym.tls_socket import turn_taking
 from tests.server.test_door import VISITORS, say
 from tests.support.certificates import Files, certificate_files
 from tests.support.raw_client import DEADLINE
@@ -29,7 +30,7 @@ def test_server_with_tls_is_reached_by_wss(files: Files) -> None:
     trusting = ssl.create_default_context(cafile=files.ca)
     with running(FakeAgent(), ssl_context=tls_context(files.cert, files.key)) as run:
         assert run.url == f"wss://127.0.0.1:{run.server.port}"
-        with connect(run.url, ssl=trusting, compression=None) as client:
+        with connect(run.url, ssl=turn_taking(trusting), compression=None) as client:
             protocol = ClientProtocol()
             metadata = protocol.receive_metadata(client.recv(timeout=DEADLINE))
     assert metadata.algorithm == "fake"
@@ -110,7 +111,7 @@ def test_visitor_that_speaks_no_tls_costs_no_traceback(
     with running(FakeAgent(), ssl_context=tls_context(files.cert, files.key)) as run:
         before = len(caplog.records)
         say(run.server.port, VISITORS[kind])
-        with connect(run.url, ssl=trusting) as client:
+        with connect(run.url, ssl=turn_taking(trusting)) as client:
             assert client.recv(timeout=DEADLINE)
         lines = [r for r in caplog.records[before:] if "client 1" not in r.getMessage()]
         assert len(lines) <= 1, caplog.text

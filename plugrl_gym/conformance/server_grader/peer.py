@@ -25,6 +25,7 @@ from websockets.frames import Opcode
 from websockets.sync.client import ClientConnection, connect
 
 from plugrl_gym.protocol.close import REASON_FEEDBACK_TIMEOUT, REASON_RESYNC, REASON_STOP
+from plugrl_gym.tls_socket import turn_taking
 
 __all__ = ["CLOSE_TIMEOUT", "Closed", "Peer", "Received", "Unreachable", "open_peer"]
 
@@ -195,7 +196,7 @@ def open_peer(
             connection = stack.enter_context(
                 connect(
                     url,
-                    ssl=trust,
+                    ssl=turn_taking(trust),
                     compression="deflate" if compression else None,
                     additional_headers=headers,
                     proxy=None,
