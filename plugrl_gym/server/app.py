@@ -7,13 +7,14 @@ import contextlib
 import logging
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from websockets.asyncio.server import Server, ServerConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request as HttpRequest
 from websockets.http11 import Response
+from websockets.protocol import OPEN
 
 from plugrl_gym.durations import check_seconds
 from plugrl_gym.errors import RemoteProtocolError, UsageError
@@ -31,7 +32,7 @@ from plugrl_gym.server.closing import (
     Closing,
 )
 from plugrl_gym.server.door import Door
-from plugrl_gym.server.link import MOST_FRAMES, Link, watch_silence
+from plugrl_gym.server.link import MOST_FRAMES, Link
 from plugrl_gym.server.listening import client_urls, keep_alive, listen, quiet_logger, shut
 from plugrl_gym.server.meters import Meters
 from plugrl_gym.server.page.board import Board
@@ -41,6 +42,7 @@ from plugrl_gym.server.runner import SERVER_NAME, AgentRunner, RunEnded, server_
 from plugrl_gym.server.session import Services, Session, Warnings
 from plugrl_gym.server.signals import stopped_by_signals
 from plugrl_gym.server.statistics import RunStatistics
+from plugrl_gym.server.watching import watch_feedback, watch_silence
 
 if TYPE_CHECKING:
     from plugrl_gym.server.metrics import Metrics
@@ -53,10 +55,10 @@ logger = logging.getLogger("plugrl_gym.server")
 _MESSAGE_TOO_BIG: Final = 1009  # sent by the WebSocket library (RFC 6455, 7.4.1)
 
 _SILENCE_SECONDS: Final = 300.0
-# A feedback that arrived while the loop was busy is still read before its client is given up.
-_GRACE_SECONDS: Final = 0.02
 # A handshake that is under way when the server ends gets this long to be refused.
 _HANDSHAKE_SECONDS: Final = 1.0
+# For what clients had sent that left before the run was told to end.
+_LEFT_SECONDS: Final = 1.0
 # For a request, or TLS before it, to arrive as a whole.
 _OPEN_SECONDS: Final = 10.0
 
@@ -174,7 +176,7 @@ class PlugRLServer:
         )
         self._ended = asyncio.Event()
         self._door = self._make_door(access)
-        self._closing: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
         self._accepted = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: Exception | None = None
@@ -235,11 +237,8 @@ class PlugRLServer:
         """
         self._loop = asyncio.get_running_loop()
         servers = await self._listen()
-        watchdogs = [asyncio.create_task(self._watch_feedback())]
-        watchdogs.append(asyncio.create_task(self.board.record()))
-        if self._silence_timeout:
-            watch = watch_silence(lambda: self._sessions, self._silence_timeout, self._give_up)
-            watchdogs.append(asyncio.create_task(watch))
+        watching = self._watch_feedback(), self._watch_silence(), self.board.record()
+        watchdogs = [asyncio.create_task(watch) for watch in watching]
         try:
             if self._on_listening is not None:
                 self._on_listening(self)
@@ -258,7 +257,8 @@ class PlugRLServer:
     def request_shutdown(self) -> None:
         """End the run as its operator (SPEC 8.14); from any thread, at any time.
 
-        Learning that is under way ends first.
+        Learning that is under way ends first, and what a client had sent counts whose close was
+        answered before.
         """
         self._request(SHUTDOWN)
 
@@ -270,7 +270,20 @@ class PlugRLServer:
         self._requested = self._requested or ending
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
-                self._loop.call_soon_threadsafe(self._end, ending)
+                self._loop.call_soon_threadsafe(self._end_soon, ending)
+
+    def _end_soon(self, ending: Closing) -> None:
+        self._go_on(self._hear_out(ending))
+
+    async def _hear_out(self, ending: Closing) -> None:
+        """End the run once what came from clients that have left is taken in.
+
+        The WebSocket library answers a close before the feedback ahead of it has been read.
+        """
+        left = [s.task for s in self._sessions if s.socket.state is not OPEN and not s.closing]
+        if left:
+            await asyncio.wait(left, timeout=_LEFT_SECONDS)
+        self._end(ending)
 
     async def process_request(
         self, connection: ServerConnection, request: HttpRequest
@@ -374,33 +387,38 @@ class PlugRLServer:
 
     async def _watch_feedback(self) -> None:
         """Close the connections whose feedback does not come (SPEC 8.8)."""
-        timeout, runner = self._services.feedback_timeout, self._runner
-        while True:
-            due = [s.deadline for s in self._sessions if s.deadline is not None and not s.closing]
-            # A deadline set from now on lies a whole timeout ahead.
-            await asyncio.sleep(max(min([timeout, *(d - runner.clock() for d in due)]), 0.0))
-            async with runner.lock:  # while the agent learns, the clock stands still
-                late = {s: s.deadline for s in self._sessions if _overdue(s, runner.clock())}
-            if late:
-                await asyncio.sleep(_GRACE_SECONDS)
-            for session, deadline in late.items():
-                if session.deadline == deadline:
-                    session.deadline = None
-                    logger.warning("%s: no feedback for %g s", session.client, timeout)
-                    self._close(session, TIMEOUT)
+        limit = self._services.feedback_timeout
 
-    def _give_up(self, session: Session) -> None:
+        def give_up(session: Session) -> None:
+            self._give_up(session, TIMEOUT, f"no feedback for {limit:g} s")
+
+        await watch_feedback(lambda: self._sessions, limit, self._runner, give_up)
+
+    async def _watch_silence(self) -> None:
+        """Close the connections that show no sign of life."""
+        limit = self._silence_timeout
+
+        def give_up(session: Session) -> None:
+            self._give_up(session, SILENT, f"no sign of life for {limit:g} s")
+
+        if limit:
+            await watch_silence(lambda: self._sessions, limit, give_up)
+
+    def _give_up(self, session: Session, closing: Closing, why: str) -> None:
         if not session.closing:
-            limit = self._silence_timeout
-            logger.warning("%s: no sign of life for %g s", session.client, limit)
-            self._close(session, SILENT)
+            logger.warning("%s: %s", session.client, why)
+            self._close(session, closing)
 
     def _close(self, session: Session, closing: Closing) -> None:
         self._begin_to_close(session, closing)
         shut = session.socket.shut(closing.code, closing.reason, self._close_timeout)
-        task = asyncio.create_task(shut)
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._go_on(shut)
+
+    def _go_on(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside everything else."""
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     def _begin_to_close(self, session: Session, closing: Closing) -> None:
         if not session.closing:
@@ -471,8 +489,3 @@ def _make_metrics(
     except ImportError:  # prometheus-client is an extra
         return None
     return Metrics(statistics.snapshot, meters, levels)
-
-
-def _overdue(session: Session, now: float) -> bool:
-    late = session.deadline is not None and session.deadline <= now
-    return late and not session.closing

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from websockets.asyncio.server import ServerConnection
 from websockets.frames import DATA_OPCODES, Frame
 from websockets.protocol import OPEN
 
-__all__ = ["MOST_FRAMES", "Link", "watch_silence"]
+__all__ = ["MOST_FRAMES", "Link"]
 
 #: Frames that may wait to be read. Some libraries send a message of 1 MB as 250 of them, and a
 #: server that stopped reading there would answer no ping while it learns (SPEC 2.14).
@@ -19,8 +18,6 @@ MOST_FRAMES: Final = 16_384
 # An infer and a feedback are all that may wait to be read (SPEC 5).
 _MOST_MESSAGES: Final = 4
 
-# So many looks in a row must find nothing: one alone may come right after the loop was busy.
-_LOOKS: Final = 5
 _MARGIN: Final = 0.5
 # How TLS begins (RFC 8446, 5.1: handshake, version 3.x), and what OpenSSL calls plain text.
 _TLS_HELLO: Final = b"\x16\x03"
@@ -113,33 +110,3 @@ def _unlike_websocket(data: bytes) -> bytes | None:
     if method is None:
         return None
     return _ONLY_GET if method[1] == b"HEAD" else _ONLY_GET + _ONLY_GET_TEXT
-
-
-async def watch_silence(
-    sessions: Callable[[], Iterable[Any]], limit: float, give_up: Callable[[Any], None]
-) -> None:
-    """Give up connections that show no sign of life, not even a pong; runs until cancelled.
-
-    A process that was stopped, or a machine behind a proxy, can be gone while TCP is content.
-    A vanished machine is usually found first by TCP's own keepalive, which works only while no
-    ping is on its way: therefore the first look that finds nothing does not send one.
-
-    Args:
-        sessions: The present ones; each has a ``socket``, which is a :class:`Link`.
-        limit: Seconds of silence, of which up to a fifth is added.
-        give_up: Called with a session whose peer is gone.
-    """
-    silent: dict[Any, int] = {}
-    while True:
-        await asyncio.sleep(limit / _LOOKS)
-        present = set(sessions())
-        silent = {s: looks for s, looks in silent.items() if s in present and not s.socket.heard}
-        for session in present:
-            if session.socket.heard:
-                session.socket.heard = False
-                continue
-            looks = silent[session] = silent.get(session, 0) + 1
-            if looks >= _LOOKS:
-                give_up(session)
-            elif looks > 1:
-                session.socket.probe()

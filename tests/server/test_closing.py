@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
+from websockets.frames import Opcode
+from websockets.protocol import OPEN
 
 from plugrl_gym.errors import LocalProtocolError, RemoteProtocolError, UsageError
 from plugrl_gym.protocol import Observation, encode
@@ -20,7 +23,9 @@ from plugrl_gym.protocol.close import (
     REASON_STOP,
 )
 from plugrl_gym.server import PlugRLServer
+from plugrl_gym.server.link import Link
 from tests.support.raw_client import (
+    DEADLINE,
     declare,
     feedback_of,
     infer_of,
@@ -185,6 +190,44 @@ def test_shutdown_closes_every_client_and_frees_its_envs() -> None:
         assert run.ended() is False
         assert run.server.statistics.snapshot().abandoned == 1
     assert (agent.left, agent.closed) == ([2], 1)
+
+
+def test_shutdown_takes_in_what_came_before_a_close_that_was_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent = FakeAgent()
+
+    def process(link: Link, event: Any) -> None:
+        # By now the close that came with this feedback has been answered, and nobody has read it.
+        if link.protocol.state is not OPEN and event.opcode is Opcode.BINARY:
+            run.server.request_shutdown()
+        handle(link, event)
+
+    with running(agent) as run, raw_client(run.url) as client:
+        client.infer(0)
+        handle = Link.process_event
+        monkeypatch.setattr(Link, "process_event", process)
+        wire = client.socket.protocol
+        with client.socket.protocol_mutex:
+            wire.send_binary(encode(feedback_of(0).to_wire()))
+            wire.send_close(1000)
+            client.socket.socket.sendall(b"".join(wire.data_to_send()))
+        assert run.ended() is False
+    assert [number for number, _ in agent.fed_back] == [1]
+
+
+def test_shutdown_waits_for_nothing_that_a_client_had_sent_who_stays() -> None:
+    agent = FakeAgent(learn_after=1)
+    agent.may_learn.clear()
+    with running(agent) as run, raw_client(run.url) as client:
+        client.infer(0)
+        client.feed_back(0)
+        assert agent.learning.wait(DEADLINE)
+        client.ask(0)
+        run.server.request_shutdown()
+        assert client.closed() == (1001, REASON_SHUTDOWN)
+        agent.may_learn.set()
+        assert run.ended() is False
 
 
 def test_shutdown_asked_for_before_the_start_ends_the_run_at_once() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from plugrl_gym.protocol import encode
 from plugrl_gym.server import PlugRLServer, link
-from plugrl_gym.server.link import watch_silence
+from plugrl_gym.server.watching import watch_silence
 from tests.support.raw_client import DEADLINE, infer_of, raw_client
 from tests.support.serving import FakeAgent, Running, running
 
