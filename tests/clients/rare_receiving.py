@@ -143,7 +143,7 @@ def any_greeting(message: dict[Any, Any]) -> dict[Any, Any]:
 def ask_again(self: Client, websocket: Any) -> Any:
     """After a moment the question is put once more."""
     try:
-        return websocket.recv(timeout=0.3)
+        return websocket.recv(timeout=1.2)
     except TimeoutError:
         self.send(websocket, self.infer(self.due()))
         return websocket.recv()
@@ -152,7 +152,7 @@ def ask_again(self: Client, websocket: Any) -> Any:
 def lose_patience(self: Client, websocket: Any) -> Any:
     """After a moment the connection is closed."""
     try:
-        return websocket.recv(timeout=0.3)
+        return websocket.recv(timeout=1.2)
     except TimeoutError:
         websocket.close(1000)
         raise ServerError("too slow") from None
@@ -206,7 +206,7 @@ RECEIVING: Final[dict[str, tuple[str, Overrides]]] = {
     "breaks-framing": ("sends a frame that RFC 6455 does not know", {"send": break_framing}),
     "own-keepalive": (
         "gives up where a pong is late",
-        connects(ping_interval=0.05, ping_timeout=0.2),
+        connects(ping_interval=0.05, ping_timeout=1.5),
     ),
     "asks-again": ("repeats its infer where the answer is late", {"receive": ask_again}),
     "loses-patience": ("leaves where the answer is late", {"receive": lose_patience}),

@@ -31,7 +31,7 @@ import zoo_client
 
 #: A grading server in a hurry; its patience with the client is another matter (timeout). A client
 #: that waits waits for 0.2 s here; one that does not may look so for a moment on a busy machine.
-PACE = Pace(greeting=0.05, late=0.8, stall=0.6, ping=0.1, pong=2.0, hurry=0.12)
+PACE = Pace(greeting=0.05, late=2.5, stall=3.0, ping=0.1, pong=2.0, hurry=0.12)
 WORKERS = 2
 
 CLAUSES = {check.clause for check in CLIENT_CHECKS}
@@ -64,7 +64,6 @@ def unseen(report: Report) -> set[str]:
 
 
 # ---------------------------------------------------------------- a few at a time
-
 
 @pytest.fixture(scope="module")
 def farm(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Report]]]:
