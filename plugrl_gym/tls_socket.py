@@ -41,6 +41,7 @@ class TlsSocket:
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_hostname=server_hostname
         )
+        self._over = False
         self._turn = threading.Lock()
         self._sending = threading.Lock()  # records leave in the order in which they were made
         self._shake_hands()
@@ -58,22 +59,17 @@ class TlsSocket:
 
         None stay behind: whoever waits for the socket to be readable would not hear of them.
         """
-        while True:
+        data = b""
+        while not (data or self._over):
             records = self._socket.recv(size)
             if not records:
-                return b""
+                self._over = True
+                break
             with self._turn:
                 self._incoming.write(records)
-                data, over = self._read()
-            # An answer of TLS itself, to new keys, say. Where another thread is sending it may
-            # have to wait until we read on; then the answer goes with what is sent next.
-            if self._outgoing.pending and self._sending.acquire(blocking=False):
-                try:
-                    self._send()
-                finally:
-                    self._sending.release()
-            if data or over:
-                return data
+                data = self._read()
+            self._reply()
+        return data
 
     def sendall(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of ``data``, as ``socket.sendall`` does."""
@@ -87,20 +83,37 @@ class TlsSocket:
                 rest = rest[_CHUNK:]
                 self._send()
 
-    def _read(self) -> tuple[bytes, bool]:
-        """What can be read now, and whether the other end has said that nothing follows."""
+    def _read(self) -> bytes:
+        """What can be read now; it may be the last."""
         parts = []
         try:
             while part := self._tls.read(_CHUNK):
                 parts.append(part)
+            # The other end has bidden farewell. It may wait for ours before it closes, and whoever
+            # waits for the socket to be readable waits for that.
+            self._over = True
+            self._tls.unwrap()
         except ssl.SSLWantReadError:
-            return b"".join(parts), False
-        except ssl.SSLZeroReturnError:
             pass
         except ssl.SSLError:
+            self._over = True
             if not parts:  # what came before the error counts
                 raise
-        return b"".join(parts), True
+        return b"".join(parts)
+
+    def _reply(self) -> None:
+        """Send what TLS itself answers, to a farewell or to new keys.
+
+        Where another thread is sending it may have to wait until we read on; then the answer goes
+        with what is sent next.
+        """
+        if self._outgoing.pending and self._sending.acquire(blocking=self._over):
+            try:
+                # Where the connection is broken what has come is read all the same.
+                with contextlib.suppress(OSError):
+                    self._send()
+            finally:
+                self._sending.release()
 
     def _send(self) -> None:
         with self._turn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import threading
@@ -104,21 +105,34 @@ def socket_has_more(sock: socket.socket) -> bool:
 
 
 def test_the_end_is_the_end_with_and_without_a_farewell_of_tls(files: Files) -> None:
-    def bid_farewell(wrapped: ssl.SSLSocket) -> None:
-        wrapped.sendall(b"last")
-        with pytest.raises(ssl.SSLError):  # this end answers no farewell
-            wrapped.unwrap()
+    def bid_farewell(connection: socket.socket) -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = tls_context(files.cert, files.key)
+        wrapped = context.wrap_bio(incoming, outgoing, server_side=True)
+
+        def until(done: Callable[[], object]) -> None:
+            while True:
+                try:
+                    done()
+                    return
+                except ssl.SSLWantReadError:
+                    connection.sendall(outgoing.read())
+                    incoming.write(connection.recv(65_536))
+
+        until(wrapped.do_handshake)
+        wrapped.write(b"last")  # leaves together with the farewell
+        until(wrapped.unwrap)  # which is answered
 
     def vanish(wrapped: ssl.SSLSocket) -> None:
         wrapped.sendall(b"last")
 
     with peer(encrypted(files, vanish)) as sock:
         assert read(TlsSocket(sock, trust(files), "127.0.0.1"), 100) == b"last"
-    with peer(encrypted(files, bid_farewell)) as sock:
+    with peer(bid_farewell) as sock:
         wrapped = TlsSocket(sock, trust(files), "127.0.0.1")
         assert wrapped.recv(100) == b"last"
+        assert select.select([sock], [], [], DEADLINE)[0]
         assert wrapped.recv(100) == b""
-        wrapped.shutdown(socket.SHUT_RDWR)
 
 
 def test_the_server_is_told_that_its_certificate_is_not_trusted(files: Files) -> None:
