@@ -28,6 +28,8 @@ _LONGEST_DELAY: Final = 15.0
 _FRUITLESS_LIMIT: Final = 20
 # The longest of one attempt, so that a server that comes back is not missed for long.
 _ATTEMPT: Final = 10.0
+# The last attempt may begin when the time is up; a server that is there can still say so.
+_LEAST_ATTEMPT: Final = 2.0
 _NOTICE: Final = 1.0
 
 T = TypeVar("T")
@@ -126,7 +128,8 @@ class Session:
             self._hold_back(started)
         while True:
             try:
-                connection = Connection(self._endpoint, self._left(started, limit, _ATTEMPT) + 0.1)
+                patience = max(self._left(started, limit, _ATTEMPT), _LEAST_ATTEMPT)
+                connection = Connection(self._endpoint, patience)
             except ConnectionFailed as error:
                 if not self._may_pass(error):
                     raise
