@@ -57,7 +57,7 @@ _MESSAGE_TOO_BIG: Final = 1009  # sent by the WebSocket library (RFC 6455, 7.4.1
 _SILENCE_SECONDS: Final = 300.0
 # A handshake that is under way when the server ends gets this long to be refused.
 _HANDSHAKE_SECONDS: Final = 1.0
-# For what clients had sent that left before the run was told to end.
+# For what clients had sent that left before the run was told to end; learning does not count.
 _LEFT_SECONDS: Final = 1.0
 # For a request, or TLS before it, to arrive as a whole.
 _OPEN_SECONDS: Final = 10.0
@@ -280,9 +280,10 @@ class PlugRLServer:
 
         The WebSocket library answers a close before the feedback ahead of it has been read.
         """
-        left = [s.task for s in self._sessions if s.socket.state is not OPEN and not s.closing]
-        if left:
-            await asyncio.wait(left, timeout=_LEFT_SECONDS)
+        left = {s.task for s in self._sessions if s.socket.state is not OPEN and not s.closing}
+        deadline = self._runner.clock() + _LEFT_SECONDS
+        while left and (rest := deadline - self._runner.clock()) > 0:
+            _, left = await asyncio.wait(left, timeout=rest)
         self._end(ending)
 
     async def process_request(

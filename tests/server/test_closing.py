@@ -216,6 +216,28 @@ def test_shutdown_takes_in_what_came_before_a_close_that_was_answered(
     assert [number for number, _ in agent.fed_back] == [1]
 
 
+def test_learning_takes_nothing_from_the_time_for_those_that_have_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("plugrl_gym.server.app._LEFT_SECONDS", 0.2)
+    agent = FakeAgent(learn_after=1)
+    agent.may_learn.clear()
+    with running(agent) as run, raw_client(run.url) as stays, raw_client(run.url) as leaves:
+        leaves.ask(0)
+        stays.infer(0)
+        leaves.answer()
+        stays.feed_back(0)
+        assert agent.learning.wait(DEADLINE)
+        leaves.feed_back(0)
+        leaves.socket.close()
+        run.server.request_shutdown()
+        with pytest.raises(TimeoutError):
+            run.wait(0.5)
+        agent.may_learn.set()
+        assert run.ended() is False
+    assert [number for number, _ in agent.fed_back] == [1, 2]
+
+
 def test_shutdown_waits_for_nothing_that_a_client_had_sent_who_stays() -> None:
     agent = FakeAgent(learn_after=1)
     agent.may_learn.clear()
@@ -240,7 +262,7 @@ def test_shutdown_asked_for_before_the_start_ends_the_run_at_once() -> None:
 def test_silent_client_gets_a_feedback_timeout_and_an_idle_one_does_not() -> None:
     agent = FakeAgent()
     with (
-        running(agent, feedback_timeout=0.5) as run,
+        running(agent, feedback_timeout=3.0) as run,
         raw_client(run.url) as idle,
         raw_client(run.url) as acting,
     ):
@@ -257,7 +279,7 @@ def test_clock_of_the_feedback_timeout_stands_still_while_the_agent_learns() -> 
     agent = FakeAgent(learn_after=1)
     agent.may_learn.clear()
     with (
-        running(agent, feedback_timeout=0.5) as run,
+        running(agent, feedback_timeout=2.5) as run,
         raw_client(run.url) as acting,
         raw_client(run.url) as other,
     ):
@@ -267,7 +289,7 @@ def test_clock_of_the_feedback_timeout_stands_still_while_the_agent_learns() -> 
         other.feed_back(0)
         assert agent.learning.wait(10)
         with pytest.raises(TimeoutError):
-            acting.closed(timeout=1.0)
+            acting.closed(timeout=3.0)
         agent.may_learn.set()
         assert acting.closed() == (1001, REASON_FEEDBACK_TIMEOUT)
 
