@@ -124,13 +124,14 @@ class Fleet:
                     member.let_go_if_away()
             under_way = any(m.running and m.reading.steps for m in self._members)
             for member in self._members:
-                # Where none has begun, all may be about to say the same.
-                if member.died and not member.told and (under_way or not member.refused):
-                    self._tell_of(member)
+                if member.died and not member.told:
+                    member.child.hear_out()  # its last words may still be on their way
+                    # Where none has begun, all may be about to say the same.
+                    if under_way or not member.refused:
+                        self._tell_of(member)
 
     def _tell_of(self, member: Member) -> None:
         member.told = True
-        member.child.hear_out()
         left = sum(other.running for other in self._members)
         others = f"; {left} of {len(self._members)} go{'es' * (left == 1)} on" if left else ""
         self._output.above.write(

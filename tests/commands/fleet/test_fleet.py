@@ -28,7 +28,7 @@ def children(parent: Command) -> list[int]:
 
 def test_two_processes_are_one_result_and_one_table():
     with (
-        serve("--algo", "random", "--total-timesteps", 400, "--json") as server,
+        serve("--algo", "random", "--total-timesteps", 10_000, "--json") as server,
         rollout(*FLEET, "--url", server.url(), "--seed", 3, "--json") as fleet,
     ):
         ran, served = fleet.finish(), server.finish()
@@ -41,22 +41,22 @@ def test_two_processes_are_one_result_and_one_table():
     assert result["env_steps"] == first["env_steps"] + second["env_steps"]
     assert result["books"]["errors"] == []
     # What came after the run's end is in no result of the server's.
-    assert 400 <= served.result["timesteps"] <= result["books"]["steps_fed_back"]
+    assert 10_000 <= served.result["timesteps"] <= result["books"]["steps_fed_back"]
     assert re.search(r"\n    sum +[\d,]+ ", ran.stderr)
     assert ran.stderr.count("the server ended the run") == 2
 
 
 def test_a_terminal_shows_the_table_while_it_runs_and_at_the_end():
-    with serve("--algo", "random", "--total-timesteps", 1000) as server:
+    with serve("--algo", "random", "--total-timesteps", 10_000) as server:
         code, drawn = on_terminal("-m", "plugrl_gym.rollout", *FLEET, "--url", server.url())
         assert server.finish().code == 0
     assert code == 0
     bar, header, first, second, total, *_ = screen(drawn)
-    assert re.match(r"1,0\d\d steps \[.*, 0 of 2 processes\]$", bar)
+    assert re.match(r"10,0\d\d steps \[.*, 0 of 2 processes\]$", bar)
     assert header == "process    env steps   episodes   mean return    steps/s  end"
     assert first.endswith("the server ended the run")
     assert second.endswith("the server ended the run")
-    assert total.startswith("    sum        1,0")
+    assert total.startswith("    sum       10,0")
     assert "2 of 2 processes" in drawn
 
 
@@ -64,7 +64,7 @@ def test_a_terminal_shows_the_table_while_it_runs_and_at_the_end():
 def test_one_that_dies_is_named_while_the_other_goes_on():
     with (
         serve("--algo", "random") as server,
-        rollout(*FLEET, "--url", server.url(), "--max-steps", 2000, "--json") as fleet,
+        rollout(*FLEET, "--url", server.url(), "--max-steps", 20_000, "--json") as fleet,
     ):
         server.line("client 2 .* joined")
         victim = children(fleet)[1]
@@ -78,7 +78,7 @@ def test_one_that_dies_is_named_while_the_other_goes_on():
     )
     assert ran.code == 1
     first, second = ran.result["processes"]
-    assert (first["exit_code"], first["env_steps"], first["end"]) == (0, 2000, "done")
+    assert (first["exit_code"], first["env_steps"], first["end"]) == (0, 20_000, "done")
     assert (second["exit_code"], second["end"]) == (-9, "died: killed by signal 9 (SIGKILL)")
     assert not ran.result["finished"]
 
