@@ -41,14 +41,15 @@ def _no_feedback(grading: Grading) -> None:
                 others.append((visitor, clause, event))
             others[1][0].peer.mute()
         silent = stack.enter_context(visit(grading))
+        # The server counts from its action; this end would otherwise count from when it has it.
+        start = time.monotonic()
         silent.ask([0])
-        _judge_timeout(grading, silent, limit)
+        _judge_timeout(grading, silent, limit, start)
         for visitor, clause, event in others:
             _still_there(grading, visitor, clause, f"{event} lives on for {limit:g} s and more")
 
 
-def _judge_timeout(grading: Grading, silent: Visitor, limit: float) -> None:
-    start = time.monotonic()
+def _judge_timeout(grading: Grading, silent: Visitor, limit: float, start: float) -> None:
     reply = silent.peer.receive(limit + grading.timeout)
     elapsed = time.monotonic() - start
     silent.give_up()
