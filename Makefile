@@ -16,8 +16,9 @@
 
 VENV ?= .venv
 PIP_ARGS ?=
-# More workers than cores: many tests wait for sockets and processes.
-PYTEST_ARGS ?= -n 4
+# More workers than cores: many tests wait for sockets and processes. A file stays with one worker,
+# for some have what all of their tests share.
+PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 
 ifeq ($(OS),Windows_NT)
   PYTHON ?= python
