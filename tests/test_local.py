@@ -286,11 +286,9 @@ def test_a_key_in_the_environment_is_not_wanted_from_clients(checkout_importable
 def test_a_child_that_crashes_is_told_at_once_and_raised_with_the_end_of_its_log(
     checkout_importable, caplog
 ):
-    said = threading.Event()
-    caplog.handler.addFilter(lambda record: said.set() or True)
     server = local_server("random")
     kill(server)
-    assert said.wait(DEADLINE)
+    server._reader.join(DEADLINE)
     assert server.url in caplog.text
     with pytest.raises(RunFailed) as caught:
         server.close()

@@ -36,7 +36,7 @@ def grade(broker: EnvBroker, rows: int, **told: Any) -> Report:
     trainer.start()
     try:
         return grade_server(
-            broker.url, state_dim=3, until_stop=True, timeout=30.0, feedback_timeout=1.5, **told
+            broker.url, state_dim=3, until_stop=True, timeout=30.0, feedback_timeout=3.0, **told
         )
     finally:
         broker.close()
@@ -54,7 +54,7 @@ def grade(broker: EnvBroker, rows: int, **told: Any) -> Report:
     ids=["chunks", "spaces unknown"],
 )
 def test_broker_has_no_violation(options: dict[str, Any]) -> None:
-    with EnvBroker(evaluation=True, feedback_timeout=1.5, **options) as broker:
+    with EnvBroker(evaluation=True, feedback_timeout=3.0, **options) as broker:
         report = grade(broker, 1500)
     assert report.exit_code == 0, report.to_text()
     assert report.notes == [], report.to_text()

@@ -138,11 +138,9 @@ def test_batch_takes_all_that_has_arrived(broker: EnvBroker) -> None:
 
 
 def test_an_answer_waits_as_long_as_the_trainer_takes() -> None:
-    """The time is the server's own: no feedback is due, and silence ends nothing."""
+    """The time is the server's own: no feedback is due."""
     with (
-        EnvBroker(
-            observation_space=BOX, action_space=ACTION, feedback_timeout=0.1, silence_timeout=0.3
-        ) as broker,
+        EnvBroker(observation_space=BOX, action_space=ACTION, feedback_timeout=0.1) as broker,
         raw_client(broker.url) as client,
     ):
         client.ask(0)

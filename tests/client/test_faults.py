@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def test_slow_network_breaks_nothing() -> None:
 def test_network_that_swallows_everything_is_noticed_within_the_limit() -> None:
     noticed = threading.Event()
     with running(FakeAgent()) as run, proxy(run.server.port) as between:
-        envs = wrap(between, liveness_timeout=0.8, metadata_timeout=0.5)
+        envs = wrap(between, liveness_timeout=3.0)
         for step, _ in enumerate(envs.rollout(max_steps=40)):
             if step == 10:
                 between.stall(True)
@@ -89,7 +90,8 @@ def test_large_message_is_given_a_second_for_each_100_kb_and_no_ping_waits_for_i
             assert beat._patience == 500.0
             assert beat._ping() is None
         assert beat._patience == 0.0
-        pong = beat._ping()
-        assert pong is not None
+        deadline = time.monotonic() + 10
+        while (pong := beat._ping()) is None:  # its own thread may be at it
+            assert time.monotonic() < deadline
         assert pong.wait(10)
         beat.stop()

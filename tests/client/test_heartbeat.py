@@ -46,7 +46,7 @@ def test_peer_gets_more_time_while_a_large_message_is_under_way() -> None:
 def test_client_survives_an_env_that_keeps_the_interpreter_to_itself() -> None:
     class Holding(CountingEnv):
         def step(self, action: Any) -> Any:
-            ctypes.PyDLL(None).usleep(900_000)  # PyDLL keeps the GIL, as simulators in C may
+            ctypes.PyDLL(None).usleep(2_600_000)  # PyDLL keeps the GIL, as simulators in C may
             return super().step(action)
 
     def serve(peer: Peer) -> None:
@@ -55,7 +55,7 @@ def test_client_survives_an_env_that_keeps_the_interpreter_to_itself() -> None:
         peer.socket.close(1001, "plugrl-server-stop")
 
     with scripted(serve) as server:
-        envs = PlugRLVectorEnv(sync(Holding(3)), server.url, liveness_timeout=0.4)
+        envs = PlugRLVectorEnv(sync(Holding(3)), server.url, liveness_timeout=2.4)
         summary = envs.run(max_steps=1)
         envs.close()
     assert (summary.connections, summary.chunks_dropped) == (1, 0)

@@ -15,7 +15,7 @@ from tests.support.scripted import Peer, scripted
 from tests.support.serving import FakeAgent, running
 from tests.support.tracing import CountingEnv
 
-DELAY = 0.02
+DELAY = 0.1
 
 
 class Slow(CountingEnv):

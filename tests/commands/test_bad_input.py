@@ -19,7 +19,7 @@ from plugrl_gym import PlugRLVectorEnv
 from plugrl_gym.commands.entry import run_command
 from tests.support.commands import rollout, run, serve
 
-CLIENT = ("-m", "plugrl_gym.rollout", "CartPole-v1", "--num-envs", 2, "--connect-timeout", 1)
+CLIENT = ("-m", "plugrl_gym.rollout", "CartPole-v1", "--num-envs", 2, "--connect-timeout", 5)
 
 
 @contextmanager
@@ -72,14 +72,14 @@ def nothing() -> Iterator[str]:
         (nothing, "nothing listens there"),
         (partial(http_server, "HTTP/1.1"), "an HTTP server answered with status 200"),
         (partial(http_server, "HTTP/1.0"), "what listens there speaks no WebSocket"),
-        (silent_websocket, "waited 1 s for the server's metadata"),
+        (silent_websocket, "waited 5 s for the server's metadata"),
     ],
 )
 def test_rollout_names_what_is_no_plugrl_server(place, expected):
     with place() as url:
         started = time.monotonic()
         complaint = run(*CLIENT, "--url", url, "--quiet").complaint
-        assert time.monotonic() - started < 15
+        assert time.monotonic() - started < 40
     assert complaint.startswith("plugrl-gym rollout: ")
     assert url in complaint
     assert expected in complaint

@@ -52,7 +52,8 @@ def test_an_interrupted_evaluation_prints_the_episodes_that_counted() -> None:
     assert ran.code == 130
     result = ran.result
     assert (result["mode"], result["finished"]) == ("eval", False)
-    assert 0 < result["episodes"] == len(result["returns"]) <= served["eval"]["episodes"]
+    # Of the step that was interrupted the server has heard nothing yet.
+    assert 0 < result["episodes"] == len(result["returns"]) <= served["eval"]["episodes"] + 8
     assert f"Interrupted: {result['episodes']:,} episodes: mean return" in ran.stderr
 
 

@@ -39,7 +39,7 @@ def test_a_terminal_gets_one_live_line_and_lines_above_it(monkeypatch):
     terminal = as_stderr(monkeypatch, Terminal())
     with Output("prog", quiet=False, json=False).opened() as output:
         reading = Reading(5, 10, rate=9.0)
-        with Reporter(lambda: reading, output.surface()) as reporter:
+        with Reporter(lambda: reading, output.surface(), period=60.0) as reporter:
             reporter.show()
             output.say("a line")
             logging.getLogger("plugrl_gym.client").warning("lost")

@@ -43,7 +43,7 @@ def test_where_the_envs_are_makes_no_difference(tmp_path: Path) -> None:
         rollout("CartPole-v1", "--num-envs", 4, "--seed", 3, "--url", trainer.url()) as client,
     ):
         ran, done = client.finish(), trainer.finish()
-    assert (ran.code, done.code, done.stderr) == (0, 1, "")
+    assert (ran.code, done.code, done.said) == (0, 1, "")
     assert weights(tmp_path / "there") == here
     assert trained_here(tmp_path, 4) != here
 
@@ -89,7 +89,7 @@ def test_ctrl_c_ends_it_and_its_clients() -> None:
         trainer.line("env steps, mean return")
         trainer.interrupt()
         done, ran = trainer.finish(), client.finish()
-    assert (done.code, done.stderr) == (130, "")
+    assert (done.code, done.said) == (130, "")
     assert done.stdout.endswith("Stopped.\n")
     assert (ran.code, ran.result["finished"]) == (0, True)
 

@@ -28,7 +28,7 @@ def timesteps(run_dir: Path) -> list[int]:
 
 
 def test_a_killed_server_goes_on_and_its_client_with_it(tmp_path):
-    options = (*SMALL, "--seed", 1, "--total-timesteps", 2000, "--save-every", 64)
+    options = (*SMALL, "--seed", 1, "--total-timesteps", 6000, "--save-every", 64)
     with serve(*options, "--run-dir", tmp_path, "--table") as first:
         url = first.url()
         with rollout("CartPole-v1", "--num-envs", 2, "--url", url, "--json") as client:
@@ -36,7 +36,7 @@ def test_a_killed_server_goes_on_and_its_client_with_it(tmp_path):
             first.process.kill()
             first.process.wait()
             known = max(checkpoints(tmp_path))
-            assert 0 < known < 2000
+            assert 0 < known < 6000
             port = url.rpartition(":")[2]
             again = ("-m", "plugrl_gym.serve", "--resume", tmp_path, "--port", port, "--json")
             finished = run(*again)
@@ -45,13 +45,13 @@ def test_a_killed_server_goes_on_and_its_client_with_it(tmp_path):
     result = finished.result
     assert result["finished"]
     assert result["seed"] == 1
-    assert result["timesteps"] == result["transitions_stored"] == 2016
+    assert result["timesteps"] == result["transitions_stored"] == 6016
     assert result.pop("run_dir") == str(tmp_path)
     assert result == json.loads((tmp_path / "result.json").read_text())
     assert result["books"]["errors"] == []
-    assert result["books"]["env_steps"] < 2016
-    assert timesteps(tmp_path) == list(range(32, 2017, 32))
-    assert PPO.load(tmp_path / "model.zip").num_timesteps == 2016
+    assert result["books"]["env_steps"] < 6016
+    assert timesteps(tmp_path) == list(range(32, 6017, 32))
+    assert PPO.load(tmp_path / "model.zip").num_timesteps == 6016
 
 
 def test_a_signal_saves_a_whole_checkpoint(tmp_path):

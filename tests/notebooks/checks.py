@@ -30,14 +30,22 @@ def pictures(notebook: NotebookNode) -> int:
     )
 
 
-def complaints(notebook: NotebookNode) -> list[str]:
-    """Errors and whatever else a run said that nobody wants to read; one sentence each."""
+def complaints(notebook: NotebookNode, *, waits: bool = True) -> list[str]:
+    """Errors and whatever else a run said that nobody wants to read; one sentence each.
+
+    Args:
+        waits: How long something was waited for counts, too.
+    """
     found = []
     for output in _outputs(notebook):
         if output.output_type == "error":
             found.append(f"an error: {output.ename}: {output.evalue}")
         elif output.output_type == "stream" and output.name == "stderr":
-            found.append(f"on stderr: {output.text.strip()[:200]}")
+            lines = output.text.strip().splitlines()
+            # A slow machine is no fault; to be committed such a line is one, all the same.
+            said = "\n".join(line for line in lines if waits or not line.startswith("waiting for "))
+            if said:
+                found.append(f"on stderr: {said[:200]}")
     return found
 
 

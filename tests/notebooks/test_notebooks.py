@@ -19,7 +19,7 @@ TINY: dict[str, tuple[dict[str, Any], int]] = {
     "02_your_own_server": ({"generations": 2, "population": 8}, 1),
     "03_pixels_text_dict": ({"total_timesteps": 512}, 4),
     "04_the_wire": ({"phases": "exchange:*every integer type"}, 3),
-    "05_many_clients": ({"total_timesteps": 2000}, 1),
+    "05_many_clients": ({"total_timesteps": 10_000}, 1),
     "06_taking_over": ({"total_timesteps": 250, "evaluation_episodes": 2}, 3),
 }
 
@@ -36,7 +36,7 @@ def test_a_notebook_runs_from_top_to_bottom_without_a_complaint(name: str, tmp_p
     parameters, shown = TINY[name]
     notebook = with_parameters(read(name), parameters)
     execute(notebook, tmp_path)
-    assert complaints(notebook) == []
+    assert complaints(notebook, waits=False) == []
     assert pictures(notebook) >= shown
     assert list(tmp_path.iterdir()) == []
 

@@ -237,10 +237,9 @@ def test_server_does_not_let_a_silent_client_stall_another() -> None:
     agent = FakeAgent()
     with running(agent, batch_wait=0.2) as run, raw_client(run.url) as client, raw_client(run.url):
         client.exchange(0)
-        began = time.monotonic()
+        run.server._services.batcher._wait = NEVER  # it is not waited for again
         for _ in range(5):
             client.exchange(0)
-        assert time.monotonic() - began < 5 * 0.2
     assert agent.batches == [[1]] * 6
 
 

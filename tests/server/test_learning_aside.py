@@ -40,7 +40,7 @@ def test_clients_are_served_while_the_agent_learns() -> None:
         with raw_client(run.url) as second:
             second.exchange(0)
         agent.wait_for_departures(1)
-        assert agent.learning.is_set()
+        assert agent.learning.wait(DEADLINE)
         assert agent.rows == 5
         assert agent.learned == 0
         agent.may_learn.set()
@@ -80,7 +80,7 @@ def test_no_action_is_chosen_while_learning_is_due() -> None:
         client.ask(0)
         assert client.socket.ping().wait(10)
         assert len(agent.batches) == 3
-        assert agent.learning.is_set()
+        assert agent.learning.wait(DEADLINE)
         agent.may_learn.set()
         client.answer()
     assert agent.learned >= 1

@@ -42,6 +42,12 @@ class Finished:
     stderr: str
 
     @property
+    def said(self) -> str:
+        """What it said besides how long it waited, which a slow machine may make it say."""
+        lines = self.stderr.splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith("waiting for "))
+
+    @property
     def result(self) -> dict[str, Any]:
         """The JSON line, which must be all of stdout."""
         (line,) = self.stdout.splitlines()

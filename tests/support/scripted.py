@@ -89,7 +89,7 @@ def scripted(*handlers: Handler, **options: Any) -> Iterator[Scripted]:
     """Serve the n-th connection by the n-th handler, and any further by the last."""
     running = Scripted(list(handlers))
     options = {"compression": None, "max_size": None, "ping_interval": None, **options}
-    server: Server = serve(running.handle, "127.0.0.1", 0, close_timeout=1, **options)
+    server: Server = serve(running.handle, "127.0.0.1", 0, close_timeout=10, **options)
     host, port = server.socket.getsockname()[:2]
     running.url = f"ws://{host}:{port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -48,7 +48,7 @@ def reference(case: str, directory: Path) -> Any:
 
 
 def train(
-    server: Running, case: str, every: int | None = EVERY
+    server: Running, case: str, every: int | None = EVERY, patience: float = 10.0
 ) -> tuple[RunSummary, PeriodicEvaluation | None]:
     """A training client that evaluates; None for one that does not."""
     _, env_id, n_envs, _ = CASES[case]
@@ -58,7 +58,7 @@ def train(
         if every is not None:
 
             def connect(inner: Any) -> PlugRLVectorEnv:
-                return PlugRLVectorEnv(inner, server.url, mode="eval", connect_timeout=0.0)
+                return PlugRLVectorEnv(inner, server.url, mode="eval", connect_timeout=patience)
 
             judge = PeriodicEvaluation(envs, judged, connect, every, EPISODES, seed=77)
         summary = envs.run(seed=0, between_steps=judge)
@@ -149,7 +149,7 @@ def test_an_evaluation_due_with_the_last_step_of_another_server_is_left_out(
 ) -> None:
     agent = make_agent("a2c")
     with running(agent) as server:
-        summary, judge = train(server, "a2c", every=TOTAL)
+        summary, judge = train(server, "a2c", every=TOTAL, patience=0.0)
     assert (summary.env_steps, summary.finished) == (TOTAL, True)
     assert judge is not None
     assert judge.last is None or not judge.last.returns
