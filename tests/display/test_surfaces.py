@@ -39,7 +39,7 @@ def test_a_bar_has_what_there_is_and_stays(terminal):
     reading = Reading(5632, 20_000, rate=250.0, mean_return=40.6, clients=1, activity="learning")
     line, end = shown(terminal, reading)
     assert line.startswith(" 28%|█")
-    assert "| 5,632/20,000 [00:00<" in line
+    assert re.search(r"\| 5,632/20,000 \[00:0\d<", line)
     assert ", 250 steps/s, return 40.6, 1 client, learning]" in terminal.getvalue()
     assert end == ""
 
@@ -74,7 +74,7 @@ def test_a_run_that_overshoots_is_complete(terminal):
 
 def test_without_a_total_steps_are_counted(terminal):
     line, _ = shown(terminal, Reading(1234, rate=10.0))
-    assert line == "1,234 steps [00:00, 10 steps/s]"
+    assert re.fullmatch(r"1,234 steps \[00:0\d, 10 steps/s\]", line)
 
 
 def test_a_wait_before_the_first_step_leaves_nothing_behind(terminal):

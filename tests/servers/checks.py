@@ -41,7 +41,7 @@ import reference_server as reference
 
 RESYNC = (1001, "plugrl-server-resync")
 STOP = (1001, "plugrl-server-stop")
-PATIENCE = 2.0  # seconds for an answer that a working server gives at once
+PATIENCE = 4.0  # seconds for an answer that a working server gives at once
 
 
 class Peer:
