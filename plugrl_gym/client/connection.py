@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar, cast
 from urllib.parse import urlsplit
 
 from websockets.exceptions import ConnectionClosed, WebSocketException
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
 
-from plugrl_gym.client.heartbeat import Heartbeat, sever
+from plugrl_gym.client.heartbeat import Heartbeat, Listening, sever
 from plugrl_gym.client.reaching import explain, one_reason, websocket_logger
 from plugrl_gym.client.statistics import STAGES
 from plugrl_gym.client.waiting import Waiting
@@ -107,8 +107,8 @@ class Endpoint:
         ssl_context: Checks the server's certificate; None for ``ws://``.
         connect_timeout: For a server to be reached at all.
         metadata_timeout: For a connected server to speak first.
-        liveness_timeout: A server that answers no ping for so long counts as gone, also while
-            the envs step or the caller does something else. A server that learns for an hour and
+        liveness_timeout: A server of which nothing comes for so long, not even the answer to a
+            ping, counts as gone, also while the envs step or the caller does something else. A server that learns for an hour and
             answers pings is waited for. None for servers that cannot answer while they learn.
         reply_timeout: For an answer in all, however alive the server is; None for no limit.
         close_timeout: For the closing handshake.
@@ -178,16 +178,17 @@ class Connection:
         if endpoint.liveness_timeout is not None:
             self._heartbeat = Heartbeat(self._socket, endpoint.liveness_timeout)
 
-    def _open(self, timeout: float) -> ClientConnection:
+    def _open(self, timeout: float) -> Listening:
         endpoint = self._endpoint
         headers = None
         if endpoint.api_key is not None:
             headers = {"Authorization": authorization(endpoint.api_key)}
         try:
             # Entered as a context manager: websockets 17 deprecates any other use.
-            return self._stack.enter_context(
+            opened = self._stack.enter_context(
                 connect(
                     endpoint.url,
+                    create_connection=Listening,
                     ssl=turn_taking(endpoint.ssl_context),
                     compression=None,
                     max_size=None,
@@ -199,6 +200,7 @@ class Connection:
                     logger=websocket_logger,
                 )
             )
+            return cast(Listening, opened)
         except (OSError, EOFError, WebSocketException) as error:
             raise explain(error, endpoint.url, timeout) from None
 

@@ -2,7 +2,8 @@
 
 A peer that has vanished without a word (a cable, a power cut, ``kill -STOP``) keeps its connection
 half open: nothing that this side does would ever fail. Of a peer that is alive at most every fourth
-part of the limit asks for a pong.
+part of the limit asks for a pong. Whatever comes is a sign of life, for a ping may find no way:
+while a message is being sent none can be.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
+from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 
 from plugrl_gym.latency import Histogram
 
-__all__ = ["Heartbeat", "Pulse", "sever"]
+__all__ = ["Heartbeat", "Listening", "Pulse", "sever"]
 
 # A large message on a slow link keeps pongs waiting: it is given this long.
 _SLOWEST: Final = 100_000.0  # bytes per second
@@ -47,7 +49,7 @@ class Pulse:
 
         Args:
             elapsed: Seconds since the last tick, on any clock.
-            alive: The peer has answered the last ping.
+            alive: The peer was heard since.
             patience: Further seconds that it may take.
 
         Returns:
@@ -58,6 +60,27 @@ class Pulse:
         heard = min(elapsed, self.period)
         self.silence = 0.0 if alive else self.silence + heard
         return self.silence >= 2.9 * self.period + patience  # the third tick, give or take
+
+
+class Listening(ClientConnection):
+    """A connection that notes signs of life.
+
+    Attributes:
+        heard: Set when bytes arrive, be they a part of a long message or a pong.
+    """
+
+    heard = True
+
+    def __init__(self, socket: Any, protocol: ClientProtocol, **options: Any) -> None:
+        receive = protocol.receive_data
+
+        def note(data: bytes | bytearray) -> None:
+            self.heard = True
+            receive(data)
+
+        # Its reading begins within the constructor.
+        protocol.receive_data = note  # type: ignore[method-assign]
+        super().__init__(socket, protocol, **options)
 
 
 class Heartbeat:
@@ -71,7 +94,7 @@ class Heartbeat:
         gone: Seconds of silence after which the peer was given up; None while it was not.
     """
 
-    def __init__(self, connection: ClientConnection, limit: float) -> None:
+    def __init__(self, connection: Listening, limit: float) -> None:
         self.gone: float | None = None
         self._connection = connection
         self._pulse = Pulse(limit)
@@ -105,19 +128,18 @@ class Heartbeat:
 
     def _run(self) -> None:
         pulse, last = self._pulse, time.monotonic()
-        alive = True
         with contextlib.suppress(ConnectionClosed, OSError, ValueError):
             pong = self._ping()  # for the sake of its time
             while not self._stopped.wait(pulse.period):
                 now = time.monotonic()
-                alive = alive if pong is None else pong.is_set()
+                alive, self._connection.heard = self._connection.heard, False
                 if pulse.tick(now - last, alive, self._patience):
                     self.gone = pulse.silence
                     sever(self._connection)
                     return
                 last = now
                 if alive or pong is None:
-                    pong, alive = self._ping(), False
+                    pong = self._ping()
 
     def _ping(self) -> threading.Event | None:
         """Send a ping; None where it would have to wait."""

@@ -7,12 +7,12 @@ import time
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect
 
 from plugrl_gym import PlugRLVectorEnv
 from plugrl_gym.client import heartbeat, session
 from tests.client.conftest import sync
 from tests.support.proxy import Cut, Proxy, proxy
-from tests.support.raw_client import raw_client
 from tests.support.serving import FakeAgent, Running, running
 from tests.support.tracing import CountingEnv
 
@@ -75,6 +75,26 @@ def test_network_that_swallows_everything_is_noticed_within_the_limit() -> None:
     assert envs.stats.book_errors == ()
 
 
+def test_messages_are_signs_of_life_where_no_ping_gets_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried = 0
+
+    def ping(beat: heartbeat.Heartbeat) -> None:
+        """As while the caller is sending, at each try."""
+        nonlocal tried
+        tried += 1
+
+    monkeypatch.setattr(heartbeat.Heartbeat, "_ping", ping)
+    with running(FakeAgent()) as run:
+        envs = PlugRLVectorEnv(sync(CountingEnv(4)), run.url, liveness_timeout=2.4)
+        for _ in envs.rollout(max_steps=1_000_000):
+            if tried > 5:  # the fourth in silence would have been the last
+                break
+        envs.close()
+    assert (tried, envs.stats.connections) == (6, 1)
+
+
 def lift(pulse: Any, between: Proxy, noticed: threading.Event) -> None:
     """End the stall once the client has given up the connection."""
     pulse._thread.join(10)
@@ -84,8 +104,11 @@ def lift(pulse: Any, between: Proxy, noticed: threading.Event) -> None:
 
 
 def test_large_message_is_given_a_second_for_each_100_kb_and_no_ping_waits_for_it() -> None:
-    with running(FakeAgent()) as run, raw_client(run.url) as client:
-        beat = heartbeat.Heartbeat(client.socket, 60.0)
+    with (
+        running(FakeAgent()) as run,
+        connect(run.url, create_connection=heartbeat.Listening) as connection,
+    ):
+        beat = heartbeat.Heartbeat(connection, 60.0)
         with beat.sending(50_000_000):
             assert beat._patience == 500.0
             assert beat._ping() is None
