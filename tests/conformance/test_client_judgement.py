@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import time
 from collections import deque
 from typing import Any
 
@@ -33,6 +34,9 @@ class ScriptedLink:
         self.script = deque(frames)
         self.arrivals: deque[Arrival] = deque()
         self.closing: Closing | None = None
+        self.pongs: dict[bytes, float] = {}
+        self.unread: list[bytes] = []
+        self.unread_when_deaf: list[bytes] | None = None
         self.corked = False
         self.begun = False
 
@@ -46,6 +50,25 @@ class ScriptedLink:
         """Once the metadata is there, the script begins."""
         self.begun = True
 
+    def ping(self, payload: bytes) -> None:
+        """The pong is here at once, and waits to be read."""
+        self.unread.append(payload)
+
+    def read(self) -> None:
+        """A pong counts from when it is read."""
+        self.pongs |= dict.fromkeys(self.unread, time.monotonic())
+        self.unread.clear()
+
+    @property
+    def deaf(self) -> bool:
+        """Whether nothing is read; what waited when that began is remembered."""
+        return False
+
+    @deaf.setter
+    def deaf(self, deaf: bool) -> None:
+        if deaf:
+            self.unread_when_deaf = list(self.unread)
+
     def discard(self) -> None:
         """Nothing to free."""
 
@@ -55,9 +78,16 @@ class NoSockets:
 
     link = None
 
+    def __init__(self, scripted: ScriptedLink) -> None:
+        self.scripted = scripted
+
     def wait(self, ready: Any, seconds: float) -> Any:
-        """Whatever is ready now."""
-        return ready()
+        """Whatever is ready now, or once the pongs were read."""
+        found = ready()
+        if found is None and seconds > 0:
+            self.scripted.read()
+            found = ready()
+        return found
 
     def close_link(self, code: int, reason: str) -> Closing:
         """The client answers."""
@@ -74,18 +104,25 @@ class NoSockets:
 
 def judge(*messages: dict[str, Any] | bytes, probe: bool = True, **plan: Any) -> Report:
     """The report on a client that sends these messages and leaves."""
+    return hear_out(*messages, probe=probe, **plan)[0]
+
+
+def hear_out(
+    *messages: dict[str, Any] | bytes, probe: bool = True, pace: Pace | None = None, **plan: Any
+) -> tuple[Report, ScriptedLink]:
+    """The same, and the connection."""
     report = Report("client", CLIENT_CHECKS)
     run = SCENARIOS["basic"][0]
-    settings = Settings("", probe, HORIZON, DIM, "<f8", 40, 1.0, Pace())
-    sockets: Any = NoSockets()
+    settings = Settings("", probe, HORIZON, DIM, "<f8", 40, 1.0, pace or Pace())
+    link: Any = ScriptedLink([m if isinstance(m, bytes) else pack(m) for m in messages])
+    sockets: Any = NoSockets(link)
     stage = Stage(report, settings, Subject(), run, sockets, sockets)
     if probe:
         stage.oracle = ProbeOracle(DIM, Reading())
-    link: Any = ScriptedLink([m if isinstance(m, bytes) else pack(m) for m in messages])
     whole = Plan(run.plans[0].ending, 99, features=FEATURES, **plan)
     with pytest.raises(RunOver):
         Conversation(stage, link, whole, 0).hold()
-    return report
+    return report, link
 
 
 def broken(report: Report) -> set[str]:
@@ -170,6 +207,14 @@ def test_conversation_breaks_nothing() -> None:
     report = judge(*conversation())
     assert broken(report) == set(), report.to_text()
     assert [finding.check.clause for finding in report.notes] == []
+
+
+def test_grader_reads_the_pongs_that_are_due_before_it_is_deaf() -> None:
+    pace = Pace(late=0.0, stall=0.0, ping=0.0)
+    report, link = hear_out(*conversation(), pace=pace, slow=True)
+    assert broken(report) == set(), report.to_text()
+    assert link.pongs
+    assert link.unread_when_deaf == []
 
 
 JUNK: list[Any] = [

@@ -372,10 +372,10 @@ class Conversation:
     def _dawdle(self, number: int) -> None:
         """Be a slow server: first one that answers pings, then one that does not."""
         assert self._pinger is not None
+        pinger = self._pinger
         pace, link, listener = self._settings.pace, self._link, self._stage.listener
         if number == 0:
             self._sent = f"nothing for {pace.late:g} s in answer to an infer, but pongs"
-            pinger = self._pinger
 
             def ready() -> bool | None:
                 pinger.tick()
@@ -392,6 +392,7 @@ class Conversation:
                 raise RunOver
         elif number == 1:
             self._sent = f"nothing for {pace.stall:g} s, not even pongs, as a server that computes"
+            pinger.rest(listener)  # a pong that waits to be read would seem to be late
             link.deaf = True
             time.sleep(pace.stall)
             link.deaf = False

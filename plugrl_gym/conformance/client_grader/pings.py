@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from plugrl_gym.conformance.client_grader.link import Link
+from plugrl_gym.conformance.client_grader.link import Link, Listener
 from plugrl_gym.conformance.client_grader.stage import Pace, Stage
 
 __all__ = ["Pinger"]
@@ -31,9 +31,14 @@ class Pinger:
             self._sent[payload] = now
             self._link.ping(payload)
 
+    def rest(self, listener: Listener) -> None:
+        """Wait for pongs that are still due: nobody can tell when one came that was not read."""
+        due = max(self._sent.values(), default=0.0) + self._pace.pong
+        listener.wait(self._settled, due - time.monotonic())
+
     def finish(self, stage: Stage) -> None:
         """Wait for the last pongs and report."""
-        stage.listener.wait(self._settled, self._pace.pong)
+        self.rest(stage.listener)
         longest = max((self._delay(payload) for payload in self._sent), default=0.0)
         got = f"one took {longest:.1f} s" if longest != float("inf") else "one was not answered"
         expected = f"each of {len(self._sent)} pings answered within {self._pace.pong:g} s"
