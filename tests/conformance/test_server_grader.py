@@ -11,6 +11,9 @@ import pytest
 from plugrl_gym.conformance import Report, grade_server
 from plugrl_gym.conformance.server_grader import PHASES
 from plugrl_gym.conformance.server_grader.errors import delays_grow
+from plugrl_gym.conformance.server_grader.grading import Grading, Options
+from plugrl_gym.conformance.server_grader.scene import Scene
+from plugrl_gym.conformance.server_grader.visitor import Visitor
 from plugrl_gym.errors import UsageError
 from tests.conformance import strangers
 from tests.support.programs import reference_server
@@ -43,8 +46,8 @@ NEVER_SAID = {"4.22", "4.28", "4.30", "4.31", "4.32", "6.4.11", "6.4.12", "6.4.1
 def full() -> Report:
     """The server as the issue grades it, with all that can be switched on."""
     return grade(
-        "--steps", "1500", "--feedback-timeout", "0.5",
-        state_dim=3, until_stop=True, feedback_timeout=0.5,
+        "--steps", "1500", "--feedback-timeout", "5",
+        state_dim=3, until_stop=True, feedback_timeout=5.0,
     )  # fmt: skip
 
 
@@ -149,7 +152,7 @@ def test_discrete_server_is_graded_with_discrete_spaces() -> None:
 
 
 def test_server_that_waits_for_all_clients_is_graded_with_a_note() -> None:
-    report = grade("--bug", "stalls-on-silent", "--steps", "1500", timeout=0.7)
+    report = grade("--bug", "stalls-on-silent", "--steps", "1500", timeout=5.0)
     assert report.exit_code == 0, report.to_text()
     assert [found.check.clause for found in report.notes] == ["7.3"]
     assert "7.3" in unexercised(report)["8.15"]
@@ -206,10 +209,10 @@ def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, Any], sen
 # ---------------------------------------------------------------------------------- strangers
 
 
-def assert_problem(url: str, sentence: str, timeout: float = 0.5) -> Report:
+def assert_problem(url: str, sentence: str, timeout: float = 5.0) -> Report:
     start = time.monotonic()
     report = grade_server(url, timeout=timeout)
-    assert time.monotonic() - start < 10 * timeout + 5
+    assert time.monotonic() - start < timeout + 20
     assert report.exit_code == 1
     assert len(report.problems) == 1
     assert sentence in report.problems[0]
@@ -233,7 +236,7 @@ def test_web_server() -> None:
 
 def test_socket_that_says_nothing() -> None:
     with strangers.plain_socket(b"") as url:
-        assert_problem(url, "did not complete a WebSocket handshake within 0.5 s")
+        assert_problem(url, "did not complete a WebSocket handshake within 0.5 s", timeout=0.5)
 
 
 def test_socket_that_speaks_another_protocol() -> None:
@@ -243,7 +246,7 @@ def test_socket_that_speaks_another_protocol() -> None:
 
 def test_websocket_that_never_speaks() -> None:
     with strangers.websocket(strangers.silent) as url:
-        report = assert_problem(url, "sends nothing for 0.5 s")
+        report = assert_problem(url, "sends nothing for 3 s", timeout=3.0)
     assert [found.check.clause for found in report.violations] == ["5.3"]
 
 
@@ -265,13 +268,13 @@ def test_websocket_that_closes_at_once() -> None:
 
 def test_server_that_answers_nothing() -> None:
     with strangers.websocket(strangers.deaf) as url:
-        report = assert_problem(url, "answers no infer")
+        report = assert_problem(url, "answers no infer", timeout=3.0)
     assert [found.check.clause for found in report.violations] == ["5.7"]
 
 
 def test_server_that_sends_garbage_is_graded_all_the_same() -> None:
     with strangers.websocket(strangers.babbling) as url:
-        report = grade_server(url, timeout=0.5, phases="exchange:any*")
+        report = grade_server(url, timeout=TIMEOUT, phases="exchange:any*")
     assert "3.1" in {found.check.clause for found in report.violations}
 
 
@@ -283,9 +286,35 @@ def test_server_that_vanishes_is_a_problem() -> None:
                 server.process.kill()
                 server.process.wait()
 
-        report = grade_server(f"ws://127.0.0.1:{port}", timeout=2.0, progress=kill)
+        report = grade_server(f"ws://127.0.0.1:{port}", timeout=TIMEOUT, progress=kill)
     assert report.exit_code == 1
     assert "has gone between two connections" in report.problems[0]
+
+
+class SleepyPeer:
+    """A server whose process stalls, and goes on just before a pong."""
+
+    def __init__(self) -> None:
+        self.frames = [b"more", b"and more"]
+        self.awake = False
+
+    def receive(self, seconds: float) -> bytes | None:
+        return self.frames.pop() if self.awake and self.frames else None
+
+    def ping(self) -> SleepyPeer:
+        return self
+
+    def answered(self, seconds: float) -> bool:
+        self.awake = True
+        return True
+
+
+def test_frames_too_many_of_a_server_that_stalls_are_noticed() -> None:
+    peer: Any = SleepyPeer()
+    grading = Grading(
+        Options("ws://127.0.0.1:1", Scene.of(None, "obs", None)), Report("server", ())
+    )
+    assert Visitor(grading, peer, None).extras(0.0) == 2
 
 
 @pytest.mark.parametrize(
@@ -296,6 +325,9 @@ def test_server_that_vanishes_is_a_problem() -> None:
         ([0.01, 0.02, 0.04], False),  # less than chance makes
         ([0.003, 0.005, 0.009, 0.017, 0.057, 0.069, 0.212, 0.264], True),  # on a busy machine
         ([0.5] * 12, False),
+        ([1.5, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256], True),  # a hiccup at first
+        ([0.001, 0.001, 0.002, 1.5], False),  # and one that is no growth
+        ([0.001, 0.001, 0.002, 0.004, 1.5, 0.002], False),
         ([0.01, 0.2, 0.05, 0.1, 0.02, 0.15, 0.03, 0.2, 0.1, 0.05, 0.2, 0.1], False),
     ],
 )

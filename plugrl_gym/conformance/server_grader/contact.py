@@ -18,7 +18,8 @@ from plugrl_gym.protocol.features.gym_spaces import SpaceSpec
 
 __all__ = ["first_contact"]
 
-#: Seconds in which a frame that nobody asked for must come to be noticed.
+#: Seconds in which a server that is awake must send a frame that nobody asked for, or it goes
+#: unnoticed.
 _QUIET: Final = 0.2
 
 

@@ -33,7 +33,7 @@ __all__ = ["CLOSE_TIMEOUT", "Closed", "Peer", "Received", "Unreachable", "open_p
 CLOSE_TIMEOUT: Final = 2.0
 
 _WATCHED: Final = 1 << 15
-_GREETING_SECONDS: Final = 0.5
+_GREETING_SECONDS: Final = 3.0
 
 _logger = logging.getLogger("plugrl_gym.conformance.websocket")
 _logger.addHandler(logging.NullHandler())
