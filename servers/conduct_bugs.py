@@ -76,8 +76,8 @@ BUGS: Final = {
         serving={"process_request": forbid},
     ),
     "impatient-keepalive": Bug(
-        what="drops clients that leave a ping unanswered for half a second",
-        serving={"ping_interval": 0.2, "ping_timeout": 0.3},
+        what="drops clients that leave a ping unanswered for two seconds and a half",
+        serving={"ping_interval": 0.2, "ping_timeout": 2.5},
     ),
     "no-version": Bug(what="declares no protocol_version", greeting=without_version),
     "version-2": Bug(what="declares version 2", metadata={"protocol_version": 2}),

@@ -22,7 +22,6 @@ from tests.servers.wire import array_map, decode, encode
 
 STOP = (1001, "plugrl-server-stop")
 RESYNC = (1001, "plugrl-server-resync")
-PATIENCE = 2.0
 MANY = 50  # connections at a time
 
 
@@ -63,6 +62,8 @@ class Script:
     pings: bool = False
     leaves: bool = False  # whether the client is to be done of its own accord
     status: HTTPStatus | None = None  # answered to every handshake
+    quiet: float = 0.1  # seconds before the metadata, in which the client says nothing
+    patience: float = 5.0  # with the client, in seconds
 
 
 class Watch:
@@ -287,7 +288,7 @@ class Grader:
         assert websocket.request is not None
         need("Sec-WebSocket-Extensions" not in websocket.request.headers, "compression")
         with contextlib.suppress(TimeoutError):
-            websocket.recv(timeout=0.1)
+            websocket.recv(timeout=self.script.quiet)
             raise Violation("spoke first")
         if end.at == "greeting":
             self.finish(websocket, end)
@@ -306,13 +307,13 @@ class Grader:
                 self.predict(watch, envs)
                 break
             if self.script.pings:
-                need(websocket.ping().wait(PATIENCE), "no pong")
+                need(websocket.ping().wait(self.script.patience), "no pong")
             watch.feedback(self.receive(websocket))
         self.finish(websocket, end)
 
     def receive(self, websocket: ServerConnection) -> Any:
         try:
-            return websocket.recv(timeout=PATIENCE)
+            return websocket.recv(timeout=self.script.patience)
         except TimeoutError:
             raise Violation("silence") from None
 
@@ -351,7 +352,7 @@ class Grader:
             for frame in end.how:
                 websocket.send(frame if isinstance(frame, str | bytes) else encode(frame))
             try:
-                websocket.recv(timeout=PATIENCE)
+                websocket.recv(timeout=self.script.patience)
                 raise Violation("a message after an error")
             except TimeoutError:
                 raise Violation("no close after an error") from None

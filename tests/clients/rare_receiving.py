@@ -206,7 +206,7 @@ RECEIVING: Final[dict[str, tuple[str, Overrides]]] = {
     "breaks-framing": ("sends a frame that RFC 6455 does not know", {"send": break_framing}),
     "own-keepalive": (
         "gives up where a pong is late",
-        connects(ping_interval=0.05, ping_timeout=1.5),
+        connects(ping_interval=0.05, ping_timeout=2.5),
     ),
     "asks-again": ("repeats its infer where the answer is late", {"receive": ask_again}),
     "loses-patience": ("leaves where the answer is late", {"receive": lose_patience}),

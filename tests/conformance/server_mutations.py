@@ -247,7 +247,7 @@ WITHOUT_CLAUSE: Final = {
     "never-stops": "a problem: the run did not end; when it should have, only its operator knows",
     "exit-code": "nothing: the exit status of a server is not on the wire",
 }
-_FEEDBACK_TIMEOUT: Final = 0.7
+_FEEDBACK_TIMEOUT: Final = 5.0
 _SERVER_OPTIONS: Final[dict[str, Sequence[str]]] = dict.fromkeys(
     ("impatient-keepalive", "no-feedback-timeout", "timeout-reason", "idle-timeout"),
     ("--feedback-timeout", str(_FEEDBACK_TIMEOUT)),
@@ -278,7 +278,7 @@ def grade_bug(bug: str | None, phases: str | Sequence[str] = "all") -> Report:
                 server.process.send_signal(signal.SIGTERM)
 
         options: dict[str, Any] = {
-            "timeout": 1.5 if bug in _SILENT else 10.0,
+            "timeout": 5.0 if bug in _SILENT else 10.0,
             "until_stop": True,
             **_GRADER_OPTIONS.get(bug or "", {}),
         }

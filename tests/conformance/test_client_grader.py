@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,9 @@ import rare_bugs
 import raw_client_bugs
 import zoo_client
 
-#: A grading server in a hurry; its patience with the client is another matter (timeout). A client
-#: that waits waits for 0.2 s here; one that does not may look so for a moment on a busy machine.
-PACE = Pace(greeting=0.05, late=2.5, stall=3.0, ping=0.1, pong=2.0, hurry=0.12)
+#: A grading server in a hurry, where a busy machine lets it be; its patience with the client is
+#: another matter (timeout).
+PACE = Pace(greeting=0.05, late=4.0, stall=5.0, ping=0.1, pong=4.0)
 WORKERS = 2
 
 CLAUSES = {check.clause for check in CLIENT_CHECKS}
@@ -64,6 +65,7 @@ def unseen(report: Report) -> set[str]:
 
 
 # ---------------------------------------------------------------- a few at a time
+
 
 @pytest.fixture(scope="module")
 def farm(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Report]]]:
@@ -114,18 +116,21 @@ def grade_other_language() -> Report:
         return grade([str(program), "{host}", "{port}", "--num-envs", "4"], probe=True)
 
 
+@pytest.mark.timeout(900)
 def test_raw_client_passes_every_scenario(report: Report) -> None:
     assert report.exit_code == 0, report.to_text()
     assert named(report) == set(), report.to_text()
     assert unseen(report) == ZOO_ONLY
 
 
+@pytest.mark.timeout(900)
 def test_rollout_command_passes_every_scenario(report: Report) -> None:
     assert report.exit_code == 0, report.to_text()
     assert named(report) == set(), report.to_text()
     assert unseen(report) == ZOO_ONLY
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 def test_client_in_another_language_passes_every_scenario(report: Report) -> None:
     assert report.exit_code == 0, report.to_text()
@@ -160,6 +165,7 @@ def grade_legal(name: str, scenarios: str = "basic/,resync/,features/all") -> Re
     return grade(client(*options), **{"probe": True, "scenarios": scenarios, **settings})
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", LEGAL)
 def test_conforming_client_is_not_blamed(name: str, report: Report) -> None:
     assert report.exit_code == 0, report.to_text()
@@ -167,7 +173,7 @@ def test_conforming_client_is_not_blamed(name: str, report: Report) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", LEGAL)
 def test_conforming_client_is_not_blamed_in_any_scenario(name: str, report: Report) -> None:
     assert report.exit_code == 0, report.to_text()
@@ -180,6 +186,7 @@ def grade_zoo(kind: str) -> Report:
     return grade(client(*options), scenarios="spaces,basic/varied answers,reuse,errors/fraction")
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["box", "discrete", "multi"])
 def test_client_with_every_kind_of_space_is_not_blamed(kind: str, report: Report) -> None:
     assert report.exit_code == 0, report.to_text()
@@ -208,12 +215,14 @@ def grade_mutation(mutation: Mutation, scenarios: str | None = None) -> Report:
         probe=mutation.probe,
         scenarios=scenarios or mutation.runs,
         timeout=mutation.timeout,
+        pace=replace(PACE, **mutation.pace),
     )
 
 
 IDS = [mutation.bug or "features unused" for mutation in MUTATIONS]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=IDS)
 def test_mutation_is_named_by_the_clauses_it_breaks(mutation: Mutation, report: Report) -> None:
     assert named(report) == mutation.clauses, report.to_text()
@@ -221,7 +230,7 @@ def test_mutation_is_named_by_the_clauses_it_breaks(mutation: Mutation, report: 
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=IDS)
 def test_mutation_is_caught_by_the_whole_suite(mutation: Mutation, report: Report) -> None:
     assert named(report) >= mutation.clauses, report.to_text()
@@ -257,16 +266,20 @@ UNUSABLE = {
     "ends at once": (python("pass"), "exited with status 0 before"),
     "is killed": (python("import os; os.kill(os.getpid(), 9)"), "exited with status -9 before"),
     "never connects": (python("import time; time.sleep(60)"), "did not connect"),
-    "prints for ever": (python("while True: print('x' * 1000)"), "did not connect"),
+    "prints for ever": (
+        python("import time\nwhile True: print('x' * 1000), time.sleep(0.001)"),
+        "did not connect",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_command_that_never_connects_is_a_problem(name: str) -> None:
     command, sentence = UNUSABLE[name]
+    timeout = 5.0 if sentence == "did not connect" else 20.0  # the others do not wait for it
     began = time.monotonic()
-    report = grade(command, scenarios="all", timeout=3.0)
-    assert time.monotonic() - began < 15
+    report = grade(command, scenarios="all", timeout=timeout)
+    assert time.monotonic() - began < 25
     assert report.exit_code == 1
     assert len(report.problems) == 1
     assert sentence in report.problems[0]
@@ -279,7 +292,7 @@ def test_last_words_of_a_client_are_reported() -> None:
 
 
 def test_client_that_only_opens_tcp_is_a_problem_in_time() -> None:
-    report = grade(python(f"{CONNECT} time.sleep(60)"), timeout=3.0, scenarios="basic/")
+    report = grade(python(f"{CONNECT} time.sleep(60)"), timeout=5.0, scenarios="basic/")
     assert "did not connect" in report.problems[0]
 
 
@@ -291,8 +304,8 @@ HANDSHAKE = (
 
 
 def test_client_that_hangs_after_the_handshake_is_a_problem_in_time() -> None:
-    report = grade(python(f"{HANDSHAKE} time.sleep(60)"), timeout=2.0, scenarios="resync/")
-    assert "did nothing for 2 s" in report.problems[0]
+    report = grade(python(f"{HANDSHAKE} time.sleep(60)"), timeout=5.0, scenarios="resync/")
+    assert "did nothing for 5 s" in report.problems[0]
 
 
 def test_client_that_dies_after_the_handshake_is_a_problem() -> None:
@@ -303,7 +316,7 @@ def test_client_that_dies_after_the_handshake_is_a_problem() -> None:
 
 
 def test_grading_gives_up_after_a_few_runs_that_cannot_be_finished() -> None:
-    report = grade(python(f"{HANDSHAKE} time.sleep(60)"), timeout=1.0, scenarios="reconnect,text")
+    report = grade(python(f"{HANDSHAKE} time.sleep(60)"), timeout=5.0, scenarios="reconnect,text")
     assert "3 runs could not be finished; the rest is left out" in report.problems
 
 
@@ -317,7 +330,7 @@ def test_what_a_client_started_is_ended_with_it(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     child = f"import os, time; open({str(file)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     command = python(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
-    grade(command, timeout=3.0, scenarios="basic/")
+    grade(command, timeout=10.0, scenarios="basic/")  # in which two programs have to start
     pid = int(file.read_text())
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and _runs(pid):

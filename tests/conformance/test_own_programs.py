@@ -13,7 +13,7 @@ from tests.support.commands import serve
 
 #: With spaces given for v1 clients, as an operator would for clients that declare nothing.
 GIVEN = ("--observation-space", "Box(-inf,inf,(3,))", "--action-space", "Box(-1,1,(3,))")
-ENDS = ("--total-timesteps", 3000, "--feedback-timeout", 1.5)
+ENDS = ("--total-timesteps", 3000, "--feedback-timeout", 5)
 PPO = ("--algo", "ppo", "-P", "n_steps=64", "-P", "n_epochs=2")
 DISCRETE = (*GIVEN[:2], "--action-space", "Discrete(3)")
 OFF_POLICY = ("-P", "learning_starts=50", "-P", "batch_size=16", "-P", "train_freq=10")
@@ -23,10 +23,10 @@ OFF_POLICY = ("-P", "learning_starts=50", "-P", "batch_size=16", "-P", "train_fr
     ("options", "told"),
     [
         (("--algo", "random", "--horizon", 3, *GIVEN[2:]), {}),
-        ((*PPO, *GIVEN), {"feedback_timeout": 1.5}),
+        ((*PPO, *GIVEN), {"feedback_timeout": 5.0}),
         pytest.param(
             (*PPO, "--horizon", 4, "--normalize", *GIVEN),
-            {"feedback_timeout": 1.5},
+            {"feedback_timeout": 5.0},
             marks=pytest.mark.full,
         ),
         # Nothing is known before the first client has declared its spaces.
@@ -66,10 +66,10 @@ def test_serve_has_no_violation(tmp_path: Any, options: Any, told: dict[str, flo
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_no_algorithm_makes_a_violation(tmp_path: Any, algorithm: str, options: Any) -> None:
-    ends = ("--total-timesteps", 1500, "--feedback-timeout", 1.5, "--run-dir", tmp_path)
+    ends = ("--total-timesteps", 1500, "--feedback-timeout", 5, "--run-dir", tmp_path)
     with serve("--algo", algorithm, *options, *ends) as server:
         report = grade_server(
-            server.url(), state_dim=3, until_stop=True, timeout=30.0, feedback_timeout=1.5
+            server.url(), state_dim=3, until_stop=True, timeout=30.0, feedback_timeout=5.0
         )
         finished = server.finish()
     assert report.exit_code == 0, report.to_text()

@@ -52,6 +52,7 @@ def quick(request: pytest.FixtureRequest) -> Iterator[Grade]:
 TEST = "test_bug_is_named_by_exactly_the_clauses_that_it_breaks"
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("bug", NAMED)
 def test_bug_is_named_by_exactly_the_clauses_that_it_breaks(bug: str, quick: Grade) -> None:
     report = quick(bug)
