@@ -108,8 +108,9 @@ class Endpoint:
         connect_timeout: For a server to be reached at all.
         metadata_timeout: For a connected server to speak first.
         liveness_timeout: A server of which nothing comes for so long, not even the answer to a
-            ping, counts as gone, also while the envs step or the caller does something else. A server that learns for an hour and
-            answers pings is waited for. None for servers that cannot answer while they learn.
+            ping, counts as gone, also while the envs step or the caller does something else. One
+            that learns for an hour and answers pings is waited for. None for servers that cannot
+            answer while they learn.
         reply_timeout: For an answer in all, however alive the server is; None for no limit.
         close_timeout: For the closing handshake.
         on_wait: Called once a second while waiting, with the seconds waited and what for.
