@@ -117,10 +117,11 @@ class Heartbeat:
 
     def measure(self, wire: Histogram) -> None:
         """Enter the time of the last ping, once its pong has come."""
-        asked = self._asked
-        if asked is not None and asked.is_set():
+        asked, latency = self._asked, self._connection.latency
+        # The library tells of the first pong a moment before it knows its time.
+        if asked is not None and asked.is_set() and latency > 0.0:
             self._asked = None
-            wire.observe(self._connection.latency)
+            wire.observe(latency)
 
     def stop(self) -> None:
         """The connection is closed."""

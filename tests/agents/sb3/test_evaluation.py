@@ -25,7 +25,7 @@ from plugrl_gym.agents.sb3 import SB3Agent, SB3PolicyAgent, evaluation
 from plugrl_gym.agents.sb3.acting import choose, frozen_copy
 from plugrl_gym.agents.sb3.runs.best_model import save_evaluated
 from plugrl_gym.agents.sb3.runs.evaluations import Evaluation, Evaluations
-from plugrl_gym.errors import RemoteProtocolError
+from plugrl_gym.errors import RemoteProtocolError, UsageError
 from plugrl_gym.server.agent import Refusal
 from tests.support.agent_peer import AgentPeer
 from tests.support.lockstep import (
@@ -524,6 +524,26 @@ def test_a_run_that_goes_on_knows_its_evaluations(tmp_path: Path) -> None:
     after.enter(Evaluation(16, (3.0,), (1,)), None)
     told = [line["timesteps"] for line in lines(tmp_path / "evaluations.csv")]
     assert told == ["10", "20", "16"]  # 20 is the best, whose model is still there
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "eight,3.0,0.0,1.0,1,1,3.0,1",
+        "8,3.0,0.0,1.0,1,1,three,1",
+        "8,3.0,0.0,1.0,1,1,3.0 4.0,1",
+        "8,3.0,0.0,1.0,0,1,,",
+        "8,3.0",
+    ],
+)
+def test_evaluations_that_somebody_has_edited_amiss_are_named_by_their_line(
+    line: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "evaluations.csv"
+    Evaluations(tmp_path).enter(Evaluation(8, (3.0,), (1,), True), None)
+    path.write_text(f"{path.read_text()}{line}\n")
+    with pytest.raises(UsageError, match=r"evaluations\.csv, line 3: expected timesteps, .*mend"):
+        Evaluations(tmp_path, known=8)
 
 
 def test_a_new_run_overwrites_the_evaluations_of_another(tmp_path: Path) -> None:

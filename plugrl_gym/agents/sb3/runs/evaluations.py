@@ -15,6 +15,7 @@ from stable_baselines3.common.logger import KVWriter, Logger
 
 from plugrl_gym.agents.sb3.runs import disk
 from plugrl_gym.agents.sb3.runs.logs import RunLogger
+from plugrl_gym.errors import UsageError
 
 __all__ = ["Evaluation", "Evaluations"]
 
@@ -173,21 +174,30 @@ def _row(evaluation: Evaluation) -> list[Any]:
 
 def _read(path: Path, known: int) -> list[Evaluation]:
     """The evaluations that count for a run which goes on."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8", errors="replace")
     whole = text[: text.rfind("\n") + 1]  # a crash may leave half a line, the last
-    found = [
-        Evaluation(
-            int(row["timesteps"]),
-            tuple(map(float, row["returns"].split())),
-            tuple(map(int, row["lengths"].split())),
-            row["complete"] == "1",
-        )
-        for row in csv.DictReader(whole.splitlines())
-    ]
+    rows = csv.DictReader(whole.splitlines())
+    found = []
+    try:
+        for row in rows:
+            found.append(_evaluation(row))
+    except (KeyError, ValueError, AttributeError, csv.Error):
+        raise UsageError(
+            f"{path}, line {rows.line_num}: expected {', '.join(_COLUMNS)}, as they were written; "
+            "mend the line, or move the file away to go on without the evaluations so far"
+        ) from None
     best: Evaluation | None = None
     for evaluation in found:
         best = evaluation if evaluation.beats(best) else best
     return [one for one in found if one.timesteps <= known or one is best]
+
+
+def _evaluation(row: dict[str, str]) -> Evaluation:
+    returns = tuple(map(float, row["returns"].split()))
+    lengths = tuple(map(int, row["lengths"].split()))
+    if not len(returns) == len(lengths) > 0:
+        raise ValueError
+    return Evaluation(int(row["timesteps"]), returns, lengths, row["complete"] == "1")
 
 
 def _log_line(logger: Logger, evaluation: Evaluation) -> None:
