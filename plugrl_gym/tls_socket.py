@@ -41,7 +41,8 @@ class TlsSocket:
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_hostname=server_hostname
         )
-        self._over = False
+        self._over = False  # nothing comes any more
+        self._parted = False  # nothing can be sent any more
         self._turn = threading.Lock()
         self._sending = threading.Lock()  # records leave in the order in which they were made
         self._shake_hands()
@@ -52,7 +53,13 @@ class TlsSocket:
         self.getsockname = sock.getsockname
         self.settimeout = sock.settimeout
         self.shutdown = sock.shutdown
-        self.close = sock.close
+
+    def close(self) -> None:
+        """End the connection, and with it whatever waits in :meth:`recv`."""
+        with contextlib.suppress(OSError):
+            # close() alone does not wake a thread that waits for the rest of a record.
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
 
     def recv(self, size: int) -> bytes:
         """Wait for bytes, as ``socket.recv`` does; ``size`` is what to take off the network.
@@ -72,11 +79,13 @@ class TlsSocket:
         return data
 
     def sendall(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of ``data``, as ``socket.sendall`` does."""
+        """Send all of ``data``, as ``socket.sendall`` does; nothing after a farewell."""
         rest = memoryview(data)
         with self._sending:
             while rest:
                 with self._turn:
+                    if self._parted:
+                        return  # as TCP takes what follows the other end's FIN
                     part = rest[:_CHUNK]
                     while part:
                         part = part[self._tls.write(part) :]
@@ -91,7 +100,7 @@ class TlsSocket:
                 parts.append(part)
             # The other end has bidden farewell. It may wait for ours before it closes, and whoever
             # waits for the socket to be readable waits for that.
-            self._over = True
+            self._over = self._parted = True
             self._tls.unwrap()
         except ssl.SSLWantReadError:
             pass

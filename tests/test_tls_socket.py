@@ -100,38 +100,75 @@ def test_a_large_message_arrives_whole_and_none_of_it_is_kept_back(files: Files)
         assert received == message[::-1]
 
 
+class ByHand:
+    """The server's side of a connection, whose records are sent when the test wants it."""
+
+    def __init__(self, connection: socket.socket, files: Files) -> None:
+        self.connection = connection
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = tls_context(files.cert, files.key)
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
+        self.until(self.tls.do_handshake)
+
+    def until(self, done: Callable[[], object]) -> None:
+        while True:
+            try:
+                done()
+                return
+            except ssl.SSLWantReadError:
+                self.connection.sendall(self.outgoing.read())
+                self.incoming.write(self.connection.recv(65_536))
+
+
+def say_and_part(connection: socket.socket, files: Files, data: bytes) -> None:
+    """Data and the farewell of TLS in one piece; the end once that is answered."""
+    server = ByHand(connection, files)
+    server.tls.write(data)
+    server.until(server.tls.unwrap)
+
+
 def socket_has_more(sock: socket.socket) -> bool:
     return bool(sock.recv(1, socket.MSG_PEEK))
 
 
 def test_the_end_is_the_end_with_and_without_a_farewell_of_tls(files: Files) -> None:
-    def bid_farewell(connection: socket.socket) -> None:
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        context = tls_context(files.cert, files.key)
-        wrapped = context.wrap_bio(incoming, outgoing, server_side=True)
-
-        def until(done: Callable[[], object]) -> None:
-            while True:
-                try:
-                    done()
-                    return
-                except ssl.SSLWantReadError:
-                    connection.sendall(outgoing.read())
-                    incoming.write(connection.recv(65_536))
-
-        until(wrapped.do_handshake)
-        wrapped.write(b"last")  # leaves together with the farewell
-        until(wrapped.unwrap)  # which is answered
-
     def vanish(wrapped: ssl.SSLSocket) -> None:
         wrapped.sendall(b"last")
 
     with peer(encrypted(files, vanish)) as sock:
         assert read(TlsSocket(sock, trust(files), "127.0.0.1"), 100) == b"last"
-    with peer(bid_farewell) as sock:
+    with peer(lambda connection: say_and_part(connection, files, b"last")) as sock:
         wrapped = TlsSocket(sock, trust(files), "127.0.0.1")
         assert wrapped.recv(100) == b"last"
         assert select.select([sock], [], [], DEADLINE)[0]
+        assert wrapped.recv(100) == b""
+
+
+def test_a_close_ends_the_wait_for_the_rest_of_a_record(files: Files) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def begin(connection: socket.socket) -> None:
+        server = ByHand(connection, files)
+        server.tls.write(bytes(1000))
+        connection.sendall(server.outgoing.read()[:-500])
+        begun.set()
+        assert over.wait(DEADLINE)
+
+    with peer(begin) as sock, ThreadPoolExecutor(1) as pool:
+        wrapped = TlsSocket(sock, trust(files), "127.0.0.1")
+        reading = pool.submit(wrapped.recv, 65_536)
+        assert begun.wait(DEADLINE)
+        wrapped.close()
+        failure = reading.exception(DEADLINE)
+        assert failure is None or isinstance(failure, OSError)
+        over.set()
+
+
+def test_what_is_sent_after_the_others_farewell_is_taken_and_lost(files: Files) -> None:
+    with peer(lambda connection: say_and_part(connection, files, b"last")) as sock:
+        wrapped = TlsSocket(sock, trust(files), "127.0.0.1")
+        assert wrapped.recv(100) == b"last"
+        wrapped.sendall(b"an answer")  # a Close, of a WebSocket that has just read the other one
         assert wrapped.recv(100) == b""
 
 
