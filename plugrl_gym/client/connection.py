@@ -105,7 +105,8 @@ class Endpoint:
         url: ``ws://HOST:PORT``.
         api_key: Sent as ``Authorization: Api-Key <key>``; never logged.
         ssl_context: Checks the server's certificate; None for ``ws://``.
-        connect_timeout: For a server to be reached at all.
+        connect_timeout: For a server to be reached at all; up to 2 s more where the last attempt
+            is being answered.
         metadata_timeout: For a connected server to speak first.
         liveness_timeout: A server of which nothing comes for so long, not even the answer to a
             ping, counts as gone, also while the envs step or the caller does something else. One

@@ -110,18 +110,22 @@ class Heartbeat:
         """While the block sends a message of ``size`` bytes no ping is tried, and more is borne."""
         with self._writing:
             self._patience = size / _SLOWEST
+            began = time.monotonic()
             try:
                 yield
             finally:
                 self._patience = 0.0
+            if time.monotonic() - began > self._pulse.period:
+                # The peer has read, and nothing of it was: a message takes all of the connection.
+                self._connection.heard = True
 
     def measure(self, wire: Histogram) -> None:
         """Enter the time of the last ping, once its pong has come."""
-        asked, latency = self._asked, self._connection.latency
-        # The library tells of the first pong a moment before it knows its time.
-        if asked is not None and asked.is_set() and latency > 0.0:
+        asked = self._asked
+        if asked is not None and asked.is_set():
             self._asked = None
-            wire.observe(latency)
+            with self._connection.protocol_mutex:  # the library sets it a moment later
+                wire.observe(self._connection.latency)
 
     def stop(self) -> None:
         """The connection is closed."""
@@ -139,7 +143,7 @@ class Heartbeat:
                     sever(self._connection)
                     return
                 last = now
-                if alive or pong is None:
+                if alive or pong is None or pong.is_set():
                     pong = self._ping()
 
     def _ping(self) -> threading.Event | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import socket
 import sys
+import threading
 from typing import Any
 
 import pytest
 
 from plugrl_gym import PlugRLVectorEnv
-from plugrl_gym.client.heartbeat import Pulse
+from plugrl_gym.client.heartbeat import Heartbeat, Pulse
 from tests.client.conftest import sync
 from tests.support.scripted import Peer, scripted
 from tests.support.tracing import CountingEnv
@@ -40,6 +42,29 @@ def test_peer_gets_more_time_while_a_large_message_is_under_way() -> None:
     pulse = Pulse(60.0)
     assert not any(ticks(pulse, "-----", 15.0, patience=45.0))
     assert ticks(pulse, "-", 15.0, patience=45.0) == [True]
+
+
+def test_a_peer_that_has_taken_a_long_message_has_shown_life() -> None:
+    class Silent:
+        """Takes pings, and is never heard."""
+
+        heard = False
+
+        def __init__(self, end: socket.socket) -> None:
+            self.socket = end
+
+        def ping(self) -> threading.Event:
+            return threading.Event()
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        beat = Heartbeat(Silent(ours), 4.0)  # type: ignore[arg-type]
+        with beat.sending(10_000_000):
+            beat._thread.join(3.5)  # as long as it takes to send; it looks every second
+        beat._thread.join(1.5)
+        assert beat.gone is None
+        beat._thread.join(20)
+        assert beat.gone is not None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no usleep")
