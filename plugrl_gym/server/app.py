@@ -57,8 +57,6 @@ _MESSAGE_TOO_BIG: Final = 1009  # sent by the WebSocket library (RFC 6455, 7.4.1
 _SILENCE_SECONDS: Final = 300.0
 # A handshake that is under way when the server ends gets this long to be refused.
 _HANDSHAKE_SECONDS: Final = 1.0
-# For what clients had sent that left before the run was told to end; learning does not count.
-_LEFT_SECONDS: Final = 1.0
 # For a request, or TLS before it, to arrive as a whole.
 _OPEN_SECONDS: Final = 10.0
 
@@ -270,20 +268,13 @@ class PlugRLServer:
         self._requested = self._requested or ending
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
-                self._loop.call_soon_threadsafe(self._end_soon, ending)
+                self._loop.call_soon_threadsafe(self._end_as_told, ending)
 
-    def _end_soon(self, ending: Closing) -> None:
-        self._go_on(self._hear_out(ending))
-
-    async def _hear_out(self, ending: Closing) -> None:
-        """End the run once what came from clients that have left is taken in.
-
-        The WebSocket library answers a close before the feedback ahead of it has been read.
-        """
-        left = {s.task for s in self._sessions if s.socket.state is not OPEN and not s.closing}
-        deadline = self._runner.clock() + _LEFT_SECONDS
-        while left and (rest := deadline - self._runner.clock()) > 0:
-            _, left = await asyncio.wait(left, timeout=rest)
+    def _end_as_told(self, ending: Closing) -> None:
+        if self._ending is None:
+            for session in self._sessions:
+                # The WebSocket library answers a close before what came ahead of it is read.
+                session.left = session.socket.state is not OPEN
         self._end(ending)
 
     async def process_request(
@@ -411,7 +402,8 @@ class PlugRLServer:
             self._close(session, closing)
 
     def _close(self, session: Session, closing: Closing) -> None:
-        self._begin_to_close(session, closing)
+        if not session.left:
+            self._begin_to_close(session, closing)
         shut = session.socket.shut(closing.code, closing.reason, self._close_timeout)
         self._go_on(shut)
 

@@ -136,20 +136,30 @@ class AgentRunner:
             raise self.fail(error) from None
         return actions
 
-    async def feedback(self, client: Client, feedback: Feedback, book: ClientBook) -> None:
+    async def feedback(
+        self, client: Client, feedback: Feedback, book: ClientBook, has_left: Callable[[], bool]
+    ) -> None:
         """Hand a feedback over, and learn where it completes what the agent learns from.
+
+        Args:
+            client: Whose it is.
+            feedback: What it sent.
+            book: Its own.
+            has_left: Whether the client had left when the run was told to end: then it counts all
+                the same, and nothing is learned. Asked when its turn has come.
 
         Raises:
             RemoteProtocolError: The observation does not fit; ``book`` has its rows as discarded.
             RunEnded: The run is over; by this feedback, where it was the last.
         """
         async with self.lock:
-            if self.ended:
+            if self.ended and not has_left():
                 book.left_out(feedback, RUN_OVER)
                 raise RunEnded
             try:
                 book.fed_back(feedback, self._hand(client, feedback, book))
-                self._learn_aside()
+                if not self.ended:
+                    self._learn_aside()
                 while self.agent.learning_due and not self.ended:
                     await self._learn()
                     if self.agent.finished:

@@ -76,6 +76,7 @@ class Session:
         host: Where it comes from, without the port.
         joined: Whether the agent has accepted it, and so must be told when it leaves.
         closing: Set when this end has decided to close: what still arrives is not read.
+        left: Whether the client had closed when the run was told to end: what it had sent counts.
         deadline: When its feedback is due, on ``AgentRunner.clock``; None while none is.
         task: Runs :meth:`converse`.
         watch: Ends when the connection has.
@@ -90,6 +91,7 @@ class Session:
         self.socket = socket
         self.joined = False
         self.closing = False
+        self.left = False
         self.deadline: float | None = None
         task = asyncio.current_task()
         assert task is not None  # websockets runs each connection's handler in a task
@@ -220,7 +222,8 @@ class Session:
         if feedback is None:
             await self._services.runner.feedback_dropped(self.client)
         else:
-            await self._services.runner.feedback(self.client, feedback, book)
+            runner = self._services.runner
+            await runner.feedback(self.client, feedback, book, lambda: self.left)
             if not self._proven:
                 self._proven = True
                 self._services.patience.forgive(self.host)

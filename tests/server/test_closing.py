@@ -216,10 +216,7 @@ def test_shutdown_takes_in_what_came_before_a_close_that_was_answered(
     assert [number for number, _ in agent.fed_back] == [1]
 
 
-def test_learning_takes_nothing_from_the_time_for_those_that_have_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("plugrl_gym.server.app._LEFT_SECONDS", 0.2)
+def test_shutdown_takes_in_what_clients_that_have_left_had_sent_and_learns_no_more() -> None:
     agent = FakeAgent(learn_after=1)
     agent.may_learn.clear()
     with running(agent) as run, raw_client(run.url) as stays, raw_client(run.url) as leaves:
@@ -236,6 +233,7 @@ def test_learning_takes_nothing_from_the_time_for_those_that_have_left(
         agent.may_learn.set()
         assert run.ended() is False
     assert [number for number, _ in agent.fed_back] == [1, 2]
+    assert agent.learned == 1
 
 
 def test_shutdown_waits_for_nothing_that_a_client_had_sent_who_stays() -> None:
