@@ -143,6 +143,7 @@ def _read_table(path: Path) -> Table | None:
     Raises:
         UsageError: It is no CSV file.
     """
+    csv.field_size_limit(2**31 - 1)  # all returns of one evaluation are a field
     try:
         with path.open(newline="", encoding="utf-8") as file:
             whole = [line for line in file if line.endswith("\n")]

@@ -321,6 +321,7 @@ def test_frames_too_many_of_a_server_that_stalls_are_noticed() -> None:
     ("delays", "grow"),
     [
         ([0.1, 0.2, 0.4], True),
+        ([0.05, 0.1, 0.2], True),
         ([0.5, 1.0], False),
         ([0.01, 0.02, 0.04], False),  # less than chance makes
         ([0.003, 0.005, 0.009, 0.017, 0.057, 0.069, 0.212, 0.264], True),  # on a busy machine

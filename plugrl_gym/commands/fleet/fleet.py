@@ -125,7 +125,7 @@ class Fleet:
             under_way = any(m.running and m.reading.steps for m in self._members)
             for member in self._members:
                 if member.died and not member.told:
-                    member.child.hear_out()  # its last words may still be on their way
+                    member.hear_out()  # its last words may still be on their way
                     # Where none has begun, all may be about to say the same.
                     if under_way or not member.refused:
                         self._tell_of(member)
@@ -156,7 +156,7 @@ class Fleet:
 
     def _hear_out(self) -> None:
         for member in self._members:
-            member.child.hear_out()
+            member.hear_out()
 
     def _read(self) -> Reading | None:
         members = list(self._members)

@@ -32,6 +32,7 @@ class Member:
         self.told = False
         self._prog = prog
         self._let_go = False
+        self._heard_out = False
 
     @property
     def running(self) -> bool:
@@ -47,6 +48,12 @@ class Member:
         if self.running and not self._let_go and (not self.reading.steps or self.reading.pause):
             self._let_go = True
             self.child.release()
+
+    def hear_out(self) -> None:
+        """It has ended: wait once, for a bounded time, for its last words."""
+        if not self._heard_out:
+            self._heard_out = True
+            self.child.hear_out()
 
     @property
     def died(self) -> bool:

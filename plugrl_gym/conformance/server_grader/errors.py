@@ -86,17 +86,20 @@ def _patience(grading: Grading) -> None:
 def delays_grow(delays: list[float]) -> bool:
     """Whether delays in seconds grow more than chance makes them.
 
-    Either the last three grow by half or more each, and both times by more than chance makes, for
-    one hiccup is no growth; or, where the machines are too busy for such order, the last three are
-    twice as long as the first three. Medians, for a hiccup may be the first delay too.
+    Either the last three grow by half or more each, and twice, for one hiccup is no growth; or,
+    where the machines are too busy for such order, the last three are twice as long as the first
+    three. The least or the median of these, for a hiccup may be the first delay too.
     """
     if len(delays) < 3:
         return False
     first, second, third = delays[-3:]
-    early, late = median(delays[:3]), median(delays[-3:])
-    grown = third > second + _CHANCE and second > first + _CHANCE / 2 and third > early + _CHANCE
-    if grown and third >= 1.5 * second >= 2.25 * first:
+    if (
+        third >= 1.5 * second >= 2.25 * first
+        and min(third - second, second - first) > 0.4 * _CHANCE
+        and third > min(delays[:3]) + _CHANCE
+    ):
         return True
+    early, late = median(delays[:3]), median(delays[-3:])
     return len(delays) >= 6 and late > 2 * early + _CHANCE
 
 

@@ -526,6 +526,12 @@ def test_a_run_that_goes_on_knows_its_evaluations(tmp_path: Path) -> None:
     assert told == ["10", "20", "16"]  # 20 is the best, whose model is still there
 
 
+def test_an_evaluation_of_many_episodes_is_known_too(tmp_path: Path) -> None:
+    long = Evaluation(8, (-1234.567890123,) * 10_000, (1000,) * 10_000)
+    Evaluations(tmp_path).enter(long, None)
+    assert Evaluations(tmp_path, known=8).last == long
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -21,6 +21,8 @@ __all__ = ["Evaluation", "Evaluations"]
 
 _log: Final = logging.getLogger(__name__)
 
+# The returns of an evaluation are one field, and csv's own limit is that of 7,000 episodes.
+_MOST_CHARACTERS: Final = 2**31 - 1
 _COLUMNS: Final = (
     "timesteps",
     "mean_reward",
@@ -176,12 +178,13 @@ def _read(path: Path, known: int) -> list[Evaluation]:
     """The evaluations that count for a run which goes on."""
     text = path.read_text(encoding="utf-8", errors="replace")
     whole = text[: text.rfind("\n") + 1]  # a crash may leave half a line, the last
+    csv.field_size_limit(_MOST_CHARACTERS)
     rows = csv.DictReader(whole.splitlines())
     found = []
     try:
         for row in rows:
             found.append(_evaluation(row))
-    except (KeyError, ValueError, AttributeError, csv.Error):
+    except (KeyError, ValueError, TypeError, AttributeError, csv.Error):
         raise UsageError(
             f"{path}, line {rows.line_num}: expected {', '.join(_COLUMNS)}, as they were written; "
             "mend the line, or move the file away to go on without the evaluations so far"
