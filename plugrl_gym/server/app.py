@@ -7,7 +7,8 @@ import contextlib
 import logging
 import ssl
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from websockets.asyncio.server import Server, ServerConnection
@@ -174,7 +175,7 @@ class PlugRLServer:
         )
         self._ended = asyncio.Event()
         self._door = self._make_door(access)
-        self._beside: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._accepted = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: Exception | None = None
@@ -235,8 +236,7 @@ class PlugRLServer:
         """
         self._loop = asyncio.get_running_loop()
         servers = await self._listen()
-        watching = self._watch_feedback(), self._watch_silence(), self.board.record()
-        watchdogs = [asyncio.create_task(watch) for watch in watching]
+        watchdogs = [asyncio.create_task(watch) for watch in self._watches()]
         try:
             if self._on_listening is not None:
                 self._on_listening(self)
@@ -377,26 +377,17 @@ class PlugRLServer:
         await session.watch
         session.log_departure(abandoned, run_over=self._ending is not None)
 
-    async def _watch_feedback(self) -> None:
-        """Close the connections whose feedback does not come (SPEC 8.8)."""
-        limit = self._services.feedback_timeout
+    def _watches(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """What goes on beside the connections, as long as the run."""
+        yield self.board.record()
+        feedback, silence = self._services.feedback_timeout, self._silence_timeout
+        late = partial(self._give_up, TIMEOUT, f"no feedback for {feedback:g} s")
+        yield watch_feedback(lambda: self._sessions, feedback, self._runner, late)
+        if silence:
+            gone = partial(self._give_up, SILENT, f"no sign of life for {silence:g} s")
+            yield watch_silence(lambda: self._sessions, silence, gone)
 
-        def give_up(session: Session) -> None:
-            self._give_up(session, TIMEOUT, f"no feedback for {limit:g} s")
-
-        await watch_feedback(lambda: self._sessions, limit, self._runner, give_up)
-
-    async def _watch_silence(self) -> None:
-        """Close the connections that show no sign of life."""
-        limit = self._silence_timeout
-
-        def give_up(session: Session) -> None:
-            self._give_up(session, SILENT, f"no sign of life for {limit:g} s")
-
-        if limit:
-            await watch_silence(lambda: self._sessions, limit, give_up)
-
-    def _give_up(self, session: Session, closing: Closing, why: str) -> None:
+    def _give_up(self, closing: Closing, why: str, session: Session) -> None:
         if not session.closing:
             logger.warning("%s: %s", session.client, why)
             self._close(session, closing)
@@ -405,13 +396,9 @@ class PlugRLServer:
         if not session.left:
             self._begin_to_close(session, closing)
         shut = session.socket.shut(closing.code, closing.reason, self._close_timeout)
-        self._go_on(shut)
-
-    def _go_on(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside everything else."""
-        task = asyncio.create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        task = asyncio.create_task(shut)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def _begin_to_close(self, session: Session, closing: Closing) -> None:
         if not session.closing:

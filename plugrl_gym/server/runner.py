@@ -158,8 +158,7 @@ class AgentRunner:
                 raise RunEnded
             try:
                 book.fed_back(feedback, self._hand(client, feedback, book))
-                if not self.ended:
-                    self._learn_aside()
+                self._learn_aside()
                 while self.agent.learning_due and not self.ended:
                     await self._learn()
                     if self.agent.finished:
