@@ -145,8 +145,8 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
         type=seconds_or_none,
         default=60.0,
         metavar="SECONDS",
-        help="a server that answers no ping for so long counts as gone; none for servers that "
-        "cannot answer while they learn (default: 60)",
+        help="a server of which nothing comes for so long, not even the answer to a ping, counts "
+        "as gone; none for servers that cannot answer while they learn (default: 60)",
     )
 
 

@@ -143,7 +143,7 @@ class Heartbeat:
                     sever(self._connection)
                     return
                 last = now
-                if alive or pong is None or pong.is_set():
+                if pong is None or pong.is_set():
                     pong = self._ping()
 
     def _ping(self) -> threading.Event | None:
